@@ -1,0 +1,167 @@
+# cuheap. `make help` lists the targets; variables: O= V= SAN= DEV= PREFIX= DESTDIR= CC=.
+O       ?= build
+PREFIX  ?= /usr/local
+VERSION := 0.1.0
+SHELL   := /bin/bash
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+
+ifneq ($(V),1)
+Q := @
+say = @printf '  %-7s %s\n' "$(1)" "$(patsubst $(O)/%,%,$@)"
+endif
+
+# ---- flags ---------------------------------------------------------------------------------------
+# DEV=1 turns warnings into errors; `make check` sets it.
+WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith \
+           -Wwrite-strings -Wundef -Wformat=2 -Wvla $(if $(DEV),-Werror)
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
+BASE    := -std=gnu11 -D_GNU_SOURCE -g -O2 -fno-omit-frame-pointer $(WARN) $(SANFLAGS) \
+           -Iinclude -DCUHEAP_VERSION='"$(VERSION)"' -MMD -MP $(CFLAGS)
+# lib/ lives in other people's processes: hidden names, no lazy binding, glibc alone.
+LIB_CFLAGS  := $(BASE) -fPIC -fvisibility=hidden -fno-semantic-interposition -Ilib
+LIB_LDFLAGS := -shared -Wl,-soname,libcuheap.so -Wl,--version-script=lib/exports.map -Wl,-z,now \
+               -Wl,-z,relro $(if $(SAN),,-Wl,-z,defs) -Wl,--no-as-needed -ldl
+TOOL_CFLAGS := $(BASE) -Itools
+TOOL_LIBS   := -ldw -lelf -ljansson -liberty
+TEST_LIBS   := -lcriterion -ljansson -lpthread -ldl
+CUHEAP_LIBDIR ?= $(PREFIX)/lib/cuheap
+
+obj = $(patsubst %,$(O)/obj/%.o,$(1))
+LIB_SRC  := $(wildcard lib/*.c lib/*.S)
+TOOL_SRC := $(filter-out tools/main.c,$(wildcard tools/*.c))
+SIM_SRC  := $(wildcard tests/simgpu/driver*.c)
+RT_SRC   := $(wildcard tests/simgpu/cudart*.c)
+PROGRAMS := $(patsubst tests/e2e/programs/%.c,$(O)/e2e/%,$(filter-out tests/e2e/programs/lib_%.c,$(wildcard tests/e2e/programs/*.c)))
+PROGLIBS := $(patsubst tests/e2e/programs/lib_%.c,$(O)/e2e/%.so,$(wildcard tests/e2e/programs/lib_*.c))
+EXAMPLES := $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
+UNIT     := $(O)/tests/unit-lib $(O)/tests/unit-tools
+SIM      := $(O)/simgpu/libcuda.so.1 $(O)/simgpu/libcudart.so $(O)/simgpu/libcudart.a
+
+# ---- what people call ------------------------------------------------------------------------------
+.PHONY: all setup demo check check-unit check-e2e check-stress check-asan check-tsan check-gate \
+        bench soak install uninstall format lint help clean programs
+all: $(O)/libcuheap.so $(O)/cuheap $(SIM) ## build library, tool and simulated GPU
+
+setup: ## install what building and testing need (Debian, Ubuntu); elsewhere print it
+	$(Q).ci/setup
+
+demo: all $(EXAMPLES) ## trace an example and print its report (real GPU if there is one)
+	$(Q)examples/demo.sh $(O)
+
+check: ## build with warnings as errors and run every test
+	$(Q)$(MAKE) --no-print-directory DEV=1 check-unit check-e2e check-stress check-gate check-asan check-tsan
+	$(Q)tests/summary.sh $(O)
+
+check-unit: $(UNIT)
+	$(Q)tests/run.sh $(O) unit-lib $(O)/tests/unit-lib
+	$(Q)tests/run.sh $(O) unit-tools $(O)/tests/unit-tools
+
+check-e2e: all programs $(O)/tests/e2e $(EXAMPLES)
+	$(Q)tests/run.sh $(O) e2e $(O)/tests/e2e
+
+check-stress: all programs $(O)/tests/stress
+	$(Q)tests/run.sh $(O) stress $(O)/tests/stress
+
+check-gate: all programs
+	$(Q)tests/run.sh $(O) gate tests/bench/gate.sh $(O)
+
+check-asan: ## the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(Q)$(MAKE) --no-print-directory O=$(O)-asan SAN=address,undefined DEV=1 $(UNIT:$(O)/%=$(O)-asan/%)
+	$(Q)tests/run.sh $(O) asan-lib $(O)-asan/tests/unit-lib
+	$(Q)tests/run.sh $(O) asan-tools $(O)-asan/tests/unit-tools
+
+check-tsan: ## the unit tests of the library under ThreadSanitizer
+	$(Q)$(MAKE) --no-print-directory O=$(O)-tsan SAN=thread DEV=1 $(O)-tsan/tests/unit-lib
+	$(Q)tests/run.sh $(O) tsan-lib $(O)-tsan/tests/unit-lib
+
+bench: all programs ## measure: ns and instructions an event, load time
+	$(Q)tests/bench/bench.sh $(O)
+
+install: all ## install to DESTDIR and PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(CUHEAP_LIBDIR) $(DESTDIR)$(PREFIX)/include/cuheap \
+	    $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man3 $(DESTDIR)$(PREFIX)/share/man/man5
+	install -m 755 $(O)/cuheap $(DESTDIR)$(PREFIX)/bin/cuheap
+	install -m 755 $(O)/libcuheap.so $(DESTDIR)$(CUHEAP_LIBDIR)/libcuheap.so
+	install -m 644 include/cuheap/cuheap.h $(DESTDIR)$(PREFIX)/include/cuheap/
+	for s in 1 3 5; do install -m 644 tools/man/*.$$s $(DESTDIR)$(PREFIX)/share/man/man$$s/; done
+
+uninstall: ## remove what install put there
+	rm -rf $(DESTDIR)$(PREFIX)/bin/cuheap $(DESTDIR)$(CUHEAP_LIBDIR) $(DESTDIR)$(PREFIX)/include/cuheap \
+	    $(addprefix $(DESTDIR)$(PREFIX)/share/man/,$(foreach s,1 3 5,$(patsubst tools/man/%,man$(s)/%,$(wildcard tools/man/*.$(s)))))
+
+SOURCES = $(shell git ls-files '*.c' '*.h' '*.def')
+format: ## lay out every source file
+	$(Q)clang-format -i $(filter-out %.def,$(SOURCES))
+
+lint: ## layout, static analysis, frame rules
+	$(Q).ci/lint
+
+clean: ## remove what was built
+	rm -rf $(O) $(O)-asan $(O)-tsan
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+# ---- how it is built -------------------------------------------------------------------------------
+$(O)/libcuheap.so: $(call obj,$(LIB_SRC)) lib/exports.map
+	$(call say,LINK)
+	$(Q)$(CC) $(LIB_CFLAGS) -o $@ $(filter %.o,$^) $(LIB_LDFLAGS)
+$(O)/cuheap: $(call obj,$(TOOL_SRC) tools/main.c)
+	$(call say,LINK)
+	$(Q)$(CC) $(TOOL_CFLAGS) -o $@ $^ $(TOOL_LIBS)
+$(O)/simgpu/libcuda.so.1: $(call obj,$(SIM_SRC))
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -o $@ $^ -lpthread -ldl
+	$(Q)ln -sf libcuda.so.1 $(@D)/libcuda.so
+$(O)/simgpu/libcudart.so: $(call obj,$(RT_SRC))
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) -shared -Wl,-soname,libcudart.so -o $@ $^ -ldl
+$(O)/simgpu/libcudart.a: $(call obj,$(RT_SRC))
+	$(call say,AR)
+	@mkdir -p $(@D)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+# A test program links the static runtime look-alike; a line "// LINK: flags" in it adds flags.
+programs: $(PROGRAMS) $(PROGLIBS)
+linkflags = $(shell sed -n 's|^// LINK: ||p' $(1))
+$(O)/e2e/%: tests/e2e/programs/%.c $(SIM)
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) -Itests/simgpu -o $@ $< $(O)/simgpu/libcudart.a $(subst @O@,$(O),$(call linkflags,$<)) -lpthread -ldl
+$(O)/e2e/%.so: tests/e2e/programs/lib_%.c
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) -Itests/simgpu -fPIC -shared -o $@ $< $(subst @O@,$(O),$(call linkflags,$<)) -lpthread -ldl
+$(O)/examples/%: examples/%.c $(SIM)
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) -Itests/simgpu -o $@ $< $(O)/simgpu/libcudart.a -lpthread -ldl
+
+$(O)/tests/unit-lib: $(call obj,$(LIB_SRC) $(wildcard tests/unit/lib_*.c))
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LIB_CFLAGS) -rdynamic -o $@ $^ $(TEST_LIBS)
+$(O)/tests/unit-tools: $(call obj,$(TOOL_SRC) $(wildcard tests/unit/tools_*.c))
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(TOOL_CFLAGS) -o $@ $^ $(TOOL_LIBS) $(TEST_LIBS)
+$(O)/tests/%: # e2e and stress: Criterion programs that run others
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(TOOL_CFLAGS) -o $@ $^ $(TOOL_LIBS) $(TEST_LIBS)
+$(O)/tests/e2e: $(call obj,$(wildcard tests/e2e/*.c) $(TOOL_SRC))
+$(O)/tests/stress: $(call obj,$(wildcard tests/stress/*.c) $(filter tests/e2e/harness.c,$(wildcard tests/e2e/*.c)) $(TOOL_SRC))
+
+flags_lib   = $(LIB_CFLAGS)
+flags_tools = $(TOOL_CFLAGS) -DCUHEAP_LIBDIR='"$(CUHEAP_LIBDIR)"' -DCUHEAP_BUILD='"$(abspath $(O))"'
+flags_tests = $(BASE) -fPIC -Itests/simgpu -Itests/e2e -DCUHEAP_BUILD='"$(abspath $(O))"' \
+              $(if $(findstring unit/lib_,$<),-Ilib) $(if $(findstring unit/tools_,$<)$(findstring e2e/,$<)$(findstring stress/,$<),-Itools)
+$(O)/obj/%.o: %
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(flags_$(firstword $(subst /, ,$*))) -c -o $@ $<
+
+-include $(shell find $(O) -name '*.d' 2>/dev/null)

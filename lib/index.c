@@ -1,0 +1,47 @@
+#include "index.h"
+
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "atomic.h"
+
+bool index_init(struct index *index, unsigned bits) {
+    size_t bytes = sizeof(uint32_t) << bits;
+    void *refs = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (refs == MAP_FAILED)
+        return false;
+    /* A forked child begins its own; advice that fails only costs it the address space. */
+    madvise(refs, bytes, MADV_DONTFORK);
+    index->refs = refs;
+    index->mask = (1u << bits) - 1;
+    return true;
+}
+
+uint32_t index_find(const struct index *index, uint64_t hash, index_match *match, const void *owner,
+                    const void *key) {
+    for (uint32_t at = (uint32_t)hash & index->mask;; at = (at + 1) & index->mask) {
+        /* Pairs with the swap in index_add: the record is complete. */
+        uint32_t ref = load_acquire(&index->refs[at]);
+        if (!ref || match(owner, ref, key))
+            return ref;
+    }
+}
+
+uint32_t index_add(struct index *index, uint64_t hash, uint32_t ref, index_match *match,
+                   const void *owner, const void *key) {
+    /* A quarter stays empty, so that every search ends soon. */
+    if (add_relaxed(&index->used, 1) >= index->mask - index->mask / 4) {
+        add_relaxed(&index->used, -1);
+        return 0;
+    }
+    for (uint32_t at = (uint32_t)hash & index->mask;; at = (at + 1) & index->mask) {
+        uint32_t seen = 0;
+        if (cas_acq_rel(&index->refs[at], &seen, ref))
+            return ref;
+        if (match(owner, seen, key)) {
+            add_relaxed(&index->used, -1);
+            return seen;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+/*
+ * The exported wrappers, made from the table. Each calls the driver with the arguments as they came
+ * and returns what it returned; what it records is in record.
+ */
+#include "cuda_abi.h"
+#include "lifecycle.h"
+#include "record.h"
+#include "resolve.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#define ALLOC(symbol, params, args, kind, space, key, bytes, request)                              \
+    EXPORT CUresult symbol params;                                                                 \
+    EXPORT CUresult symbol params {                                                                \
+        CUresult(*real) params = resolve_real(ROW_##symbol);                                       \
+        struct record_call call;                                                                   \
+        if (!real)                                                                                 \
+            return CUDA_ERROR_STUB_LIBRARY;                                                        \
+        if (!record_enter(&call, CALLER_REGISTERS()))                                              \
+            return real args;                                                                      \
+        CUresult rc = real args;                                                                   \
+        if (rc == CUDA_SUCCESS)                                                                    \
+            record_alloc(&call, TRACE_KIND_##kind, TRACE_SPACE_##space, key, bytes);               \
+        else                                                                                       \
+            record_failed_alloc(&call, ROW_##symbol, TRACE_KIND_##kind, rc, request);              \
+        record_leave();                                                                            \
+        return rc;                                                                                 \
+    }
+
+#define FREE(symbol, params, args, space, key)                                                     \
+    EXPORT CUresult symbol params;                                                                 \
+    EXPORT CUresult symbol params {                                                                \
+        CUresult(*real) params = resolve_real(ROW_##symbol);                                       \
+        struct record_call call;                                                                   \
+        if (!real)                                                                                 \
+            return CUDA_ERROR_STUB_LIBRARY;                                                        \
+        if (!record_enter(&call, CALLER_REGISTERS()))                                              \
+            return real args;                                                                      \
+        record_free_begin(&call, TRACE_SPACE_##space, key);                                        \
+        CUresult rc = real args;                                                                   \
+        record_free_end(&call, key, rc);                                                           \
+        record_leave();                                                                            \
+        return rc;                                                                                 \
+    }
+
+#define CONTEXT(symbol, params, args, handle, device, flags)                                       \
+    EXPORT CUresult symbol params;                                                                 \
+    EXPORT CUresult symbol params {                                                                \
+        CUresult(*real) params = resolve_real(ROW_##symbol);                                       \
+        struct record_call call;                                                                   \
+        if (!real)                                                                                 \
+            return CUDA_ERROR_STUB_LIBRARY;                                                        \
+        if (!record_enter(&call, CALLER_REGISTERS()))                                              \
+            return real args;                                                                      \
+        CUresult rc = real args;                                                                   \
+        if (rc == CUDA_SUCCESS)                                                                    \
+            record_context(&call, handle, device, flags);                                          \
+        record_leave();                                                                            \
+        return rc;                                                                                 \
+    }
+
+#include "cuda_api.def"
+
+/* <cuheap/cuheap.h> finds this by name. */
+EXPORT void cuheap_mark(const char *name);
+EXPORT void cuheap_mark(const char *name) {
+    struct record_call call;
+    if (!record_enter(&call, CALLER_REGISTERS()))
+        return;
+    record_mark(call.recorder, name);
+    record_leave();
+}

@@ -1,0 +1,232 @@
+#include "modules.h"
+
+#include <elf.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "elf_symbols.h"
+
+#define SCAN_WAIT 20000 /* pauses: a scan of 500 objects takes about 100 us */
+
+uint32_t modules_unloads;
+
+bool modules_init(struct modules *m, struct trace_writer *trace) {
+    size_t bytes = MODULES_MAX * sizeof *m->list;
+    void *list = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (list == MAP_FAILED)
+        return false;
+    madvise(list, bytes, MADV_DONTFORK);
+    m->trace = trace;
+    m->list = list;
+    m->unloads_seen = load_acquire(&modules_unloads);
+    return true;
+}
+
+const struct module *modules_find(const struct modules *m, uintptr_t pc) {
+    /* Pairs with the release in add. Newest first: an address belongs to what came last. */
+    for (uint32_t i = load_acquire(&m->count); i-- > 0;) {
+        const struct module *module = &m->list[i];
+        if (pc >= module->start && pc < module->end && !load_relaxed(&module->unloaded))
+            return module;
+    }
+    return NULL;
+}
+
+/* ---- one object ------------------------------------------------------------------------------- */
+
+/* The build-id in the object's notes; its length, or 0. */
+static uint32_t find_build_id(const struct object *object, const uint8_t **id) {
+    for (unsigned i = 0; i < object->phdr_count; i++) {
+        const ElfW(Phdr) *segment = &object->phdr[i];
+        const uint8_t *note = (const uint8_t *)(object->bias + segment->p_vaddr);
+        const uint8_t *end = note + segment->p_memsz;
+        if (segment->p_type != PT_NOTE)
+            continue;
+        while (note + sizeof(ElfW(Nhdr)) <= end) {
+            const ElfW(Nhdr) *head = (const ElfW(Nhdr) *)note;
+            const uint8_t *name = note + sizeof *head;
+            *id = name + ((head->n_namesz + 3u) & ~3u);
+            note = *id + ((head->n_descsz + 3u) & ~3u);
+            if (note <= end && head->n_type == NT_GNU_BUILD_ID && head->n_namesz == 4 &&
+                memcmp(name, "GNU", 4) == 0)
+                return head->n_descsz;
+        }
+    }
+    return 0;
+}
+
+static uint64_t add_hash(uint64_t hash, const void *data, size_t bytes) {
+    for (const uint8_t *c = data; bytes--; c++)
+        hash = (hash ^ *c) * 0x100000001b3ull;
+    return hash;
+}
+
+static uint64_t identity_of(const struct object *object) {
+    const uint8_t *id = NULL;
+    uint32_t bytes = find_build_id(object, &id);
+    uint64_t hash = add_hash(0xcbf29ce484222325ull, object->path, strlen(object->path));
+    return add_hash(hash, id, bytes);
+}
+
+static const uint8_t *unwind_table(const struct object *object) {
+    for (unsigned i = 0; i < object->phdr_count; i++)
+        if (object->phdr[i].p_type == PT_GNU_EH_FRAME)
+            return (const uint8_t *)(object->bias + object->phdr[i].p_vaddr);
+    return NULL;
+}
+
+/* The path as a reader elsewhere can use it: absolute. */
+static const char *absolute_path(struct modules *m, const struct object *object) {
+    const char *path = object->path;
+    ssize_t bytes = 0;
+    if (!*path)
+        bytes = readlink("/proc/self/exe", m->path, sizeof m->path - 1);
+    if (*path == '/' || (*path && !strchr(path, '/')))
+        return path;
+    if (*path && getcwd(m->path, sizeof m->path)) {
+        bytes = (ssize_t)strlen(m->path);
+        size_t more = strnlen(path, sizeof m->path - 2 - (size_t)bytes);
+        m->path[bytes++] = '/';
+        memcpy(m->path + bytes, path, more);
+        bytes += (ssize_t)more;
+    }
+    m->path[bytes > 0 ? bytes : 0] = 0;
+    return m->path;
+}
+
+static uint32_t flags_of(const struct object *object) {
+    static const struct {
+        const char *prefix;
+        uint32_t flag;
+    } known[] = {
+        {"linux-vdso", TRACE_MODULE_VDSO},
+        {"libcuheap", TRACE_MODULE_CUHEAP},
+        {"libcuda.so", TRACE_MODULE_DRIVER},
+        {"libpython3", TRACE_MODULE_PYTHON},
+    };
+    uint32_t flags = *object->path ? 0 : TRACE_MODULE_EXECUTABLE;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (object_named(object, known[i].prefix))
+            flags |= known[i].flag;
+    return flags;
+}
+
+static struct trace_module *add_record(struct modules *m, const struct object *object,
+                                       uint32_t generation, uint64_t ns) {
+    struct trace_module *record =
+        trace_append(m->trace, TRACE_SECTION_MODULES, sizeof *record, sizeof *record);
+    if (!record) {
+        trace_lose(m->trace, TRACE_LOSS_MODULES_FULL, 1);
+        return NULL;
+    }
+    record->path = trace_add_string(m->trace, absolute_path(m, object));
+    record->bias = object->bias;
+    record->start = object->start;
+    record->end = object->end;
+    record->loaded_generation = generation;
+    record->loaded_ns = ns;
+    record->flags = flags_of(object);
+    const uint8_t *id;
+    uint32_t bytes = find_build_id(object, &id);
+    record->build_id_bytes = bytes < sizeof record->build_id ? bytes : sizeof record->build_id;
+    memcpy(record->build_id, id, record->build_id_bytes);
+    store_release(&record->state, 1u); /* pairs with the reader */
+    return record;
+}
+
+/* ---- scanning --------------------------------------------------------------------------------- */
+
+struct scan {
+    struct modules *modules;
+    uint32_t generation;
+    uint64_t ns;
+};
+
+static struct module *known(const struct modules *m, const struct object *object,
+                            uint64_t identity) {
+    for (uint32_t i = m->count; i-- > 0;) {
+        struct module *module = &m->list[i];
+        if (module->start == object->start && module->end == object->end &&
+            module->identity == identity && !module->unloaded)
+            return module;
+    }
+    return NULL;
+}
+
+static bool visit(const struct object *object, void *argument) {
+    struct scan *scan = argument;
+    struct modules *m = scan->modules;
+    uint64_t identity = identity_of(object);
+    struct module *module = known(m, object, identity);
+    if (!module) {
+        if (m->count == MODULES_MAX) {
+            trace_lose(m->trace, TRACE_LOSS_MODULES_FULL, 1);
+            return false;
+        }
+        module = &m->list[m->count];
+        module->start = object->start;
+        module->end = object->end;
+        module->bias = object->bias;
+        module->identity = identity;
+        module->eh_frame_hdr = unwind_table(object);
+        module->record = add_record(m, object, scan->generation, scan->ns);
+        store_release(&m->count, m->count + 1); /* pairs with the acquire in modules_find */
+    }
+    module->seen = m->stamp;
+    return false;
+}
+
+static void add_remap(struct modules *m, const struct module *module) {
+    if (m->remap_count == MODULES_REMAPS_MAX)
+        return; /* later code there shares the stacks of the earlier: wrong only if equal to a byte */
+    m->remaps[m->remap_count] = (struct remap){module->start, module->end};
+    store_release(&m->remap_count, m->remap_count + 1); /* pairs with modules_remap */
+}
+
+static void retire_missing(struct scan *scan) {
+    struct modules *m = scan->modules;
+    for (uint32_t i = 0; i < m->count; i++) {
+        struct module *module = &m->list[i];
+        if (module->unloaded || module->seen == m->stamp)
+            continue;
+        store_relaxed(&module->unloaded, 1u);
+        add_remap(m, module);
+        if (module->record) {
+            store_relaxed(&module->record->unloaded_ns, scan->ns);
+            store_release(&module->record->unloaded_generation, scan->generation);
+        }
+    }
+}
+
+void modules_scan(struct modules *m, uint64_t ns) {
+    uint32_t idle = 0;
+    for (int wait = 0; !cas_acq_rel(&m->scanning, &idle, 1u); wait++, idle = 0) {
+        if (wait == SCAN_WAIT)
+            return;
+        cpu_pause();
+    }
+    uint32_t unloads = load_acquire(&modules_unloads);
+    uint64_t changes = objects_changes();
+    if (!changes || changes != m->changes_seen) {
+        m->stamp++;
+        struct scan scan = {m, m->trace->header->module_generation + 1, ns};
+        objects_each(visit, &scan);
+        retire_missing(&scan);
+        store_release(&m->trace->header->module_generation, scan.generation);
+        m->changes_seen = changes;
+    }
+    store_release(&m->unloads_seen, unloads);
+    store_release(&m->scanning, 0u);
+}
+
+uint32_t modules_remap(const struct modules *m, const uint64_t *pcs, unsigned depth) {
+    uint32_t count = load_acquire(&m->remap_count), remap = 0;
+    for (uint32_t i = 0; i < count; i++)
+        for (unsigned frame = 0; frame < depth; frame++)
+            if (pcs[frame] >= m->remaps[i].start && pcs[frame] < m->remaps[i].end)
+                remap += i + 1;
+    return remap;
+}

@@ -1,0 +1,315 @@
+#include "record.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "elf_symbols.h"
+#include "lifecycle.h"
+
+#define FIRST_SLOTS 4096
+
+/*
+ * The outermost hooked call of this thread; sp 0: none. A call is inside it if it is further in on
+ * the stack and the outer one's return address is still in its place: longjmp or an exception may
+ * have left the outer one without a word. Initial-exec, since dynamic thread-local storage may call
+ * malloc.
+ */
+static __thread __attribute__((tls_model("initial-exec"))) struct registers outermost;
+
+/* ---- beginning and end --------------------------------------------------------------------------- */
+
+static struct trace_slot *more_slots(void *owner, uint32_t count) {
+    struct trace_writer *trace = owner;
+    struct trace_region *region =
+        trace_add_region(trace, TRACE_SECTION_LIVE_TABLE, count * sizeof(struct trace_slot),
+                         sizeof(struct trace_slot));
+    return region ? (struct trace_slot *)(trace->base + region->offset) : NULL;
+}
+
+bool record_init(struct recorder *recorder, uint32_t stacks, uint32_t depth) {
+    struct trace_writer *trace = &recorder->trace;
+    recorder->want_native = stacks;
+    return table_init(&recorder->table, FIRST_SLOTS, more_slots, trace) &&
+           modules_init(&recorder->modules, trace) && sites_init(&recorder->sites, trace) &&
+           stacks_init(&recorder->stacks, trace, &recorder->modules, depth);
+}
+
+static bool is_inside(const struct registers *from) {
+    const struct registers *outer = &outermost;
+    return from->sp < outer->sp && memory_readable((uintptr_t)outer->return_slot) &&
+           *outer->return_slot == outer->pc;
+}
+
+bool record_enter(struct record_call *call, struct registers from) {
+    int saved = errno;
+    bool noted = outermost.sp != 0, inside = noted && is_inside(&from);
+    call->recorder = inside ? lifecycle_recorder() : NULL;
+    if (!inside) {
+        outermost = from;
+        call->from = from;
+        call->recorder = lifecycle_start();
+        if (!call->recorder)
+            outermost.sp = 0;
+    }
+    if (noted && call->recorder)
+        trace_count(&call->recorder->trace,
+                    inside ? TRACE_COUNTER_NESTED_CALLS : TRACE_COUNTER_STALE_GUARDS, 1);
+    errno = saved;
+    return !inside && call->recorder;
+}
+
+void record_leave(void) {
+    outermost.sp = 0;
+}
+
+/* ---- who and where -------------------------------------------------------------------------------- */
+
+static void describe_device(struct recorder *recorder, CUdevice ordinal) {
+    struct trace_device *device = &recorder->trace.header->devices[ordinal];
+    CUuuid uuid;
+    size_t total;
+    /* Claims it: state 2 is "being described", and a reader takes only 1. */
+    uint32_t none = 0;
+    if (!cas_acq_rel(&device->state, &none, 2u))
+        return;
+    if (driver.cuDeviceGetName &&
+        driver.cuDeviceGetName(device->name, sizeof device->name - 1, ordinal) == CUDA_SUCCESS)
+        device->known |= TRACE_DEVICE_NAME;
+    if (driver.cuDeviceGetUuid && driver.cuDeviceGetUuid(&uuid, ordinal) == CUDA_SUCCESS) {
+        memcpy(device->uuid, uuid.bytes, sizeof device->uuid);
+        device->known |= TRACE_DEVICE_UUID;
+    }
+    if (driver.cuDeviceTotalMem_v2 && driver.cuDeviceTotalMem_v2(&total, ordinal) == CUDA_SUCCESS) {
+        device->total_bytes = total;
+        device->known |= TRACE_DEVICE_TOTAL;
+    }
+    store_release(&device->state, 1u);
+}
+
+static void describe_driver(struct recorder *recorder) {
+    int version;
+    uint32_t none = 0;
+    if (load_relaxed(&recorder->driver_known) || !cas_acq_rel(&recorder->driver_known, &none, 1u))
+        return;
+    if (driver.cuDriverGetVersion && driver.cuDriverGetVersion(&version) == CUDA_SUCCESS)
+        store_relaxed(&recorder->trace.header->driver_version, (uint32_t)version);
+}
+
+static uint16_t known_device(struct recorder *recorder, CUdevice ordinal) {
+    if (ordinal < 0 || ordinal >= TRACE_DEVICES)
+        return TRACE_DEVICE_UNKNOWN;
+    if (!load_relaxed(&recorder->trace.header->devices[ordinal].state)) {
+        describe_driver(recorder);
+        describe_device(recorder, ordinal);
+    }
+    return (uint16_t)ordinal;
+}
+
+static uint16_t current_device(struct recorder *recorder) {
+    CUdevice ordinal;
+    if (driver.cuCtxGetDevice && driver.cuCtxGetDevice(&ordinal) == CUDA_SUCCESS)
+        return known_device(recorder, ordinal);
+    trace_lose(&recorder->trace, TRACE_LOSS_DEVICE_UNKNOWN, 1);
+    return TRACE_DEVICE_UNKNOWN;
+}
+
+/* The number of a context, from 1; 0: not known. A handle used again is the latest one. */
+static uint16_t context_number(const struct recorder *recorder, CUcontext context) {
+    uint32_t count = load_acquire(&recorder->context_count);
+    if (count > RECORD_CONTEXTS)
+        count = RECORD_CONTEXTS;
+    for (uint32_t i = count; i-- > 0;) {
+        const struct trace_context *known = load_acquire(&recorder->contexts[i]);
+        if (known && known->handle == (uintptr_t)context)
+            return (uint16_t)(i + 1);
+    }
+    return 0;
+}
+
+static uint16_t current_context(struct recorder *recorder) {
+    CUcontext context;
+    if (!driver.cuCtxGetCurrent || driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+        return 0;
+    return context_number(recorder, context);
+}
+
+static uint32_t native_stack(struct record_call *call, uint64_t ns) {
+    struct recorder *recorder = call->recorder;
+    return recorder->want_native ? stacks_capture(&recorder->stacks, &call->from, ns) : 0;
+}
+
+/* ---- books ---------------------------------------------------------------------------------------- */
+
+static void book_free(struct recorder *recorder, uint32_t site_ref, uint64_t bytes, uint64_t ns) {
+    struct site_event event = {ns, bytes, false};
+    sites_change(&recorder->sites, trace_at(&recorder->trace, site_ref), &event);
+}
+
+static void publish(struct record_call *call, struct trace_site *site, struct table_entry *entry,
+                    uint64_t ns) {
+    struct recorder *recorder = call->recorder;
+    struct trace_writer *trace = &recorder->trace;
+    struct table_entry old;
+    entry->site = trace_ref(trace, site);
+    entry->time_ms = (uint32_t)(ns / 1000000);
+    enum table_result result = table_insert(&recorder->table, entry, &old);
+    if (result == TABLE_FULL) {
+        trace_lose(trace, TRACE_LOSS_TABLE_FULL, 1);
+        trace_lose(trace, TRACE_LOSS_TABLE_FULL_BYTES, entry->bytes);
+        return;
+    }
+    if (result == TABLE_REPLACED) {
+        trace_lose(trace, TRACE_LOSS_LOST_FREES, 1);
+        book_free(recorder, old.site, old.bytes, ns);
+    }
+    struct site_event event = {ns, entry->bytes, true};
+    sites_change(&recorder->sites, site, &event);
+}
+
+static bool is_host(enum trace_kind kind) {
+    return kind == TRACE_KIND_HOST || kind == TRACE_KIND_REGISTERED;
+}
+
+void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_space space,
+                  uint64_t address, uint64_t bytes) {
+    struct recorder *recorder = call->recorder;
+    int saved = errno;
+    uint64_t ns = trace_now(&recorder->trace);
+    struct site_key key = {
+        .ledger = TRACE_LEDGER_DRIVER,
+        .kind = (uint8_t)kind,
+        .device = is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(recorder),
+        .native_stack = native_stack(call, ns),
+    };
+    struct table_entry entry = {
+        .address = address,
+        .bytes = bytes,
+        .context = current_context(recorder),
+        .space = (uint8_t)space,
+    };
+    struct trace_site *site = sites_get(&recorder->sites, &key);
+    if (site) {
+        publish(call, site, &entry, ns);
+    } else {
+        trace_lose(&recorder->trace, TRACE_LOSS_TABLE_FULL, 1);
+        trace_lose(&recorder->trace, TRACE_LOSS_TABLE_FULL_BYTES, bytes);
+    }
+    errno = saved;
+}
+
+void record_free_begin(struct record_call *call, enum trace_space space, uint64_t address) {
+    call->mark = address ? table_mark_freeing(&call->recorder->table, space, address)
+                         : (struct table_mark){0};
+}
+
+void record_free_end(struct record_call *call, uint64_t address, CUresult code) {
+    struct recorder *recorder = call->recorder;
+    const struct table_mark *mark = &call->mark;
+    int saved = errno;
+    if (!mark->slot) {
+        if (address && code == CUDA_SUCCESS)
+            trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
+    } else if (code == CUDA_SUCCESS) {
+        table_erase(mark); /* or superseded: gone from the books either way */
+        book_free(recorder, mark->site, mark->bytes, trace_now(&recorder->trace));
+    } else {
+        trace_lose(&recorder->trace, TRACE_LOSS_FAILED_FREES, 1);
+        /* Handed out again meanwhile: the driver freed it and returned an older error. */
+        if (!table_unmark(mark))
+            book_free(recorder, mark->site, mark->bytes, trace_now(&recorder->trace));
+    }
+    errno = saved;
+}
+
+/* ---- failures, contexts, marks ---------------------------------------------------------------------- */
+
+static uint32_t row_name(struct recorder *recorder, enum row row) {
+    uint32_t ref = load_relaxed(&recorder->row_names[row]);
+    if (!ref) {
+        ref = trace_add_string(&recorder->trace, resolve_names[row]);
+        store_relaxed(&recorder->row_names[row], ref);
+    }
+    return ref;
+}
+
+void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind kind, CUresult code,
+                         uint64_t request) {
+    struct recorder *recorder = call->recorder;
+    struct trace_writer *trace = &recorder->trace;
+    int saved = errno;
+    trace_count(trace, TRACE_COUNTER_FAILED_ALLOCS, 1);
+    struct trace_failure *failure = NULL;
+    if (add_relaxed(&recorder->failures, 1) < RECORD_FAILURES)
+        failure = trace_append(trace, TRACE_SECTION_FAILURES, sizeof *failure, sizeof *failure);
+    if (failure) {
+        failure->ns = trace_now(trace);
+        failure->call = row_name(recorder, row);
+        failure->code = code;
+        failure->ledger = TRACE_LEDGER_DRIVER;
+        failure->kind = (uint8_t)kind;
+        failure->device =
+            is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(recorder);
+        failure->native_stack = native_stack(call, failure->ns);
+        failure->request_bytes = request;
+        store_release(&failure->state, 1u); /* pairs with the reader */
+    } else {
+        trace_lose(trace, TRACE_LOSS_RATE_LIMITED, 1);
+    }
+    errno = saved;
+}
+
+/* Claims a number for a context not seen before. NULL: no room. */
+static struct trace_context *add_context(struct record_call *call, CUcontext context,
+                                         CUdevice ordinal, unsigned flags) {
+    struct recorder *recorder = call->recorder;
+    struct trace_writer *trace = &recorder->trace;
+    uint32_t number = add_relaxed(&recorder->context_count, 1);
+    struct trace_context *record = NULL;
+    if (number < RECORD_CONTEXTS)
+        record = trace_append(trace, TRACE_SECTION_CONTEXTS, sizeof *record, sizeof *record);
+    if (!record) {
+        trace_lose(trace, TRACE_LOSS_RECORDS_FULL, 1);
+        return NULL;
+    }
+    record->device = known_device(recorder, ordinal);
+    record->flags = (uint16_t)flags;
+    record->handle = (uintptr_t)context;
+    record->created_ns = trace_now(trace);
+    record->native_stack = native_stack(call, record->created_ns);
+    store_release(&record->state, 1u);
+    store_release(&recorder->contexts[number], record); /* pairs with context_number */
+    return record;
+}
+
+void record_context(struct record_call *call, CUcontext context, CUdevice ordinal,
+                    unsigned flags) {
+    struct recorder *recorder = call->recorder;
+    int saved = errno;
+    uint16_t number = flags & TRACE_CONTEXT_PRIMARY ? context_number(recorder, context) : 0;
+    struct trace_context *record =
+        number ? recorder->contexts[number - 1] : add_context(call, context, ordinal, flags);
+    if (record)
+        add_relaxed(&record->uses, 1);
+    errno = saved;
+}
+
+void record_mark(struct recorder *recorder, const char *name) {
+    struct trace_writer *trace = &recorder->trace;
+    char text[256];
+    size_t bytes = name ? strnlen(name, sizeof text - 1) : 0;
+    memcpy(text, name ? name : "", bytes);
+    text[bytes] = 0;
+    struct trace_mark *mark =
+        trace_append(trace, TRACE_SECTION_MARKS, sizeof *mark, sizeof *mark);
+    if (!mark) {
+        trace_lose(trace, TRACE_LOSS_RECORDS_FULL, 1);
+        return;
+    }
+    mark->name = trace_add_string(trace, text);
+    mark->ns = trace_now(trace);
+    mark->thread = (uint32_t)syscall(SYS_gettid);
+    store_release(&mark->state, 1u); /* pairs with the reader */
+}

@@ -1,0 +1,349 @@
+#include "resolve.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "atomic.h"
+#include "doors.h"
+#include "elf_symbols.h"
+#include "modules.h"
+
+#define EXPORT     __attribute__((visibility("default")))
+#define IMAGES_MAX 4
+
+const char *const resolve_names[ROW_COUNT] = {
+#define ALLOC(symbol, ...)   [ROW_##symbol] = #symbol,
+#define FREE(symbol, ...)    [ROW_##symbol] = #symbol,
+#define CONTEXT(symbol, ...) [ROW_##symbol] = #symbol,
+#define DOOR(symbol)         [ROW_##symbol] = #symbol,
+#include "cuda_api.def"
+};
+
+#define ALLOC(symbol, params, ...)   extern CUresult symbol params;
+#define FREE(symbol, params, ...)    extern CUresult symbol params;
+#define CONTEXT(symbol, params, ...) extern CUresult symbol params;
+#include "cuda_api.def"
+EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t flags);
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64_t flags,
+                                    void *status);
+
+static void *const wrappers[ROW_COUNT] = {
+#define ALLOC(symbol, ...)   [ROW_##symbol] = (void *)symbol,
+#define FREE(symbol, ...)    [ROW_##symbol] = (void *)symbol,
+#define CONTEXT(symbol, ...) [ROW_##symbol] = (void *)symbol,
+#define DOOR(symbol)         [ROW_##symbol] = (void *)symbol,
+#include "cuda_api.def"
+};
+
+void *resolve_known[ROW_COUNT];
+struct driver_calls driver;
+void (*resolve_on_first_use)(void);
+uint64_t resolve_unhooked, resolve_second_driver;
+
+/* A mapped libcuda and where its functions are. */
+struct image {
+    uintptr_t start, end; /* start 0: none */
+    void *address[ROW_COUNT];
+};
+
+static struct image images[IMAGES_MAX];
+static uint32_t image_count;
+static uint32_t learning;
+
+/* The next definitions after ours; the stubs jump through the first two. */
+void *resolve_next_dlsym, *resolve_next_dlvsym;
+static int (*next_dlclose)(void *handle);
+
+/* ---- what stands behind us ---------------------------------------------------------------------- */
+
+struct search {
+    const char *name;
+    bool passed_us;
+    void *found;
+};
+
+static bool is_us(const struct object *object) {
+    return (uintptr_t)&resolve_init >= object->start && (uintptr_t)&resolve_init < object->end;
+}
+
+static bool look_behind_us(const struct object *object, void *argument) {
+    struct search *search = argument;
+    if (is_us(object))
+        search->passed_us = true;
+    else if (search->passed_us)
+        search->found = object_symbol(object, search->name);
+    return search->found != NULL;
+}
+
+static void *next_definition(const char *name) {
+    struct search search = {.name = name};
+    objects_each(look_behind_us, &search);
+    return search.found;
+}
+
+void resolve_init(void) {
+    /* Each is the same whoever finds it: two threads may do this at once. */
+    if (!load_acquire(&resolve_next_dlsym))
+        store_release(&resolve_next_dlsym, next_definition("dlsym"));
+    if (!load_acquire(&resolve_next_dlvsym))
+        store_release(&resolve_next_dlvsym, next_definition("dlvsym"));
+    if (!load_acquire(&next_dlclose))
+        store_release(&next_dlclose, (int (*)(void *))next_definition("dlclose"));
+}
+
+static dlsym_like *real_dlsym(void) {
+    if (!load_acquire(&resolve_next_dlsym))
+        resolve_init();
+    return (dlsym_like *)load_acquire(&resolve_next_dlsym);
+}
+
+void *resolve_real_dlsym(void *handle, const char *name) {
+    return real_dlsym()(handle, name);
+}
+
+/* ---- drivers ------------------------------------------------------------------------------------ */
+
+static void learn_own_calls(const struct object *object) {
+    static const char *const names[] = {
+#define OWN(symbol, params, when) #symbol,
+#include "cuda_api.def"
+    };
+    void **calls = (void **)&driver;
+    _Static_assert(sizeof driver == sizeof names, "one pointer for each of our own calls");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        store_release(&calls[i], object_symbol(object, names[i]));
+}
+
+/* A libcuda not met before. One thread learns at a time; another one's answer is then not ready and
+   its look-up is repeated by resolve_find_driver. */
+static bool learn(const struct object *object, void *any) {
+    if (is_us(object) || !object_named(object, "libcuda.so") || !object_symbol(object, "cuInit"))
+        return false;
+    *(bool *)any = true;
+    uint32_t count = image_count;
+    for (uint32_t i = 0; i < count; i++)
+        if (images[i].start == object->start)
+            return false;
+    if (count == IMAGES_MAX)
+        return false;
+    struct image *image = &images[count];
+    image->start = object->start;
+    image->end = object->end;
+    for (int row = 0; row < ROW_COUNT; row++)
+        image->address[row] = object_symbol(object, resolve_names[row]);
+    if (count == 0)
+        learn_own_calls(object);
+    store_release(&image_count, count + 1); /* pairs with the acquires below */
+    return false;
+}
+
+bool resolve_find_driver(void) {
+    bool any = false;
+    uint32_t idle = 0;
+    while (!cas_acq_rel(&learning, &idle, 1u)) {
+        /* A walk over the loaded objects; the thread that does it waits for nobody. */
+        idle = 0;
+        cpu_pause();
+    }
+    objects_each(learn, &any);
+    store_release(&learning, 0u);
+    return any;
+}
+
+void resolve_forked(void) {
+    store_release(&learning, 0u);
+}
+
+static const struct image *image_of(uintptr_t address) {
+    uint32_t count = load_acquire(&image_count);
+    for (uint32_t i = 0; i < count; i++)
+        if (address >= images[i].start && address < images[i].end)
+            return &images[i];
+    return NULL;
+}
+
+/* After a dlclose: a driver that is gone must never be called again. */
+static void forget_unloaded(void) {
+    uint32_t count = load_acquire(&image_count);
+    for (uint32_t i = 0; i < count; i++) {
+        struct object object;
+        struct image *image = &images[i];
+        if (!image->start || (objects_find(image->start, &object) && object.start == image->start))
+            continue;
+        for (int row = 0; row < ROW_COUNT; row++) {
+            void *known = load_acquire(&resolve_known[row]);
+            if ((uintptr_t)known >= image->start && (uintptr_t)known < image->end)
+                cas_acq_rel(&resolve_known[row], &known, NULL);
+        }
+        image->start = image->end = 0;
+        if (i == 0)
+            memset(&driver, 0, sizeof driver);
+    }
+}
+
+/* ---- answers ------------------------------------------------------------------------------------ */
+
+static int row_named(const char *name) {
+    for (int row = 0; row < ROW_COUNT; row++)
+        if (!strcmp(resolve_names[row], name))
+            return row;
+    return -1;
+}
+
+static int row_at(const struct image *image, const void *address) {
+    for (int row = 0; row < ROW_COUNT; row++)
+        if (image->address[row] == address)
+            return row;
+    return -1;
+}
+
+/* The wrapper goes on to one function only: the first that was handed out for its row. */
+static void *hook(int row, void *address) {
+    void *known = NULL;
+    if (cas_acq_rel(&resolve_known[row], &known, address) || known == address)
+        return wrappers[row];
+    const struct image *ours = image_of((uintptr_t)known), *its = image_of((uintptr_t)address);
+    if (!ours && its)
+        return wrappers[row]; /* another interposer stands between: it calls the driver */
+    add_relaxed(&resolve_second_driver, 1);
+    return address;
+}
+
+/* The driver's own libraries look up and call their own functions. */
+static bool called_by_driver(const void *caller) {
+    struct object object;
+    return objects_find((uintptr_t)caller, &object) &&
+           (object_named(&object, "libcuda.so") || object_named(&object, "libnvidia-"));
+}
+
+/* What to hand out for `address`, which the real look-up of `name` found. */
+static void *substitute(void *address, const char *name, const void *caller) {
+    const struct image *image = image_of((uintptr_t)address);
+    if (!image) {
+        resolve_find_driver();
+        image = image_of((uintptr_t)address);
+    }
+    int row = image ? row_at(image, address) : row_named(name);
+    if (row < 0 || called_by_driver(caller))
+        return address;
+    if (!image) {
+        struct object object;
+        if (!objects_find((uintptr_t)address, &object) || is_us(&object))
+            return address;
+    }
+    return hook(row, address);
+}
+
+static bool is_ours(const void *address) {
+    for (int row = 0; row < ROW_COUNT; row++)
+        if (wrappers[row] == address)
+            return true;
+    return false;
+}
+
+/* What a search of the global scope would find if we were not there. */
+static struct answer answer_global(const struct question *q) {
+    void *found = q->version ? q->real_dlvsym(RTLD_NEXT, q->name, q->version)
+                             : q->real_dlsym(RTLD_NEXT, q->name);
+    if (called_by_driver(q->caller))
+        return (struct answer){found, NULL};
+    if (found)
+        return (struct answer){substitute(found, q->name, q->caller), NULL};
+    /* A driver in a local scope: the program may well see it; the real search decides. */
+    return (struct answer){NULL, resolve_find_driver() ? q->real : NULL};
+}
+
+static struct answer answer(const struct question *q) {
+    if (q->handle == RTLD_NEXT || row_named(q->name) < 0)
+        return (struct answer){NULL, q->real};
+    if (resolve_on_first_use)
+        resolve_on_first_use();
+    if (q->handle == RTLD_DEFAULT)
+        return answer_global(q);
+    void *found = q->version ? q->real_dlvsym(q->handle, q->name, q->version)
+                             : q->real_dlsym(q->handle, q->name);
+    if (found && is_ours(found)) /* the handle of the program itself: it sees what is preloaded */
+        return answer_global(q);
+    return (struct answer){found ? substitute(found, q->name, q->caller) : NULL, NULL};
+}
+
+struct answer resolve_dlsym(void *handle, const char *name, const void *caller) {
+    struct question q = {handle, name, NULL, caller, NULL, real_dlsym(), NULL};
+    q.real = (void *)q.real_dlsym;
+    return answer(&q);
+}
+
+struct answer resolve_dlvsym(void *handle, const char *name, const char *version,
+                             const void *caller) {
+    if (!load_acquire(&resolve_next_dlvsym))
+        resolve_init();
+    struct question q = {handle, name, version, caller, NULL, NULL, resolve_next_dlvsym};
+    q.real = (void *)q.real_dlvsym;
+    return answer(&q);
+}
+
+void *resolve_search(enum row row) {
+    if (resolve_on_first_use)
+        resolve_on_first_use();
+    void *found = next_definition(resolve_names[row]), *known = NULL;
+    bool any = resolve_find_driver();
+    for (uint32_t i = 0; any && !found && i < load_acquire(&image_count); i++)
+        found = images[i].start ? images[i].address[row] : NULL;
+    if (!found || cas_acq_rel(&resolve_known[row], &known, found))
+        return found;
+    return known;
+}
+
+/* ---- doors that are not the loader's -------------------------------------------------------------- */
+
+/* The name as asked has no version in it: count it if one of our rows could have been meant. */
+static void *substitute_by_address(void *address, const char *symbol, const void *caller) {
+    if (!image_of((uintptr_t)address))
+        resolve_find_driver();
+    const struct image *image = image_of((uintptr_t)address);
+    int row = image ? row_at(image, address) : -1;
+    if (row < 0) {
+        if (!image && symbol && row_named(symbol) >= 0)
+            add_relaxed(&resolve_unhooked, 1);
+        return address;
+    }
+    return called_by_driver(caller) ? address : hook(row, address);
+}
+
+EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t flags) {
+    CUresult (*real)(const char *, void **, int, uint64_t) = resolve_real(ROW_cuGetProcAddress);
+    if (!real)
+        return CUDA_ERROR_STUB_LIBRARY;
+    CUresult rc = real(symbol, pfn, version, flags);
+    if (rc == CUDA_SUCCESS && pfn && *pfn)
+        *pfn = substitute_by_address(*pfn, symbol, __builtin_return_address(0));
+    return rc;
+}
+
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64_t flags,
+                                    void *status) {
+    CUresult (*real)(const char *, void **, int, uint64_t, void *) =
+        resolve_real(ROW_cuGetProcAddress_v2);
+    if (!real)
+        return CUDA_ERROR_STUB_LIBRARY;
+    CUresult rc = real(symbol, pfn, version, flags, status);
+    if (rc == CUDA_SUCCESS && pfn && *pfn)
+        *pfn = substitute_by_address(*pfn, symbol, __builtin_return_address(0));
+    return rc;
+}
+
+/*
+ * Stacks must not be read with rules of code that is gone, nor a driver be called that is. The count
+ * goes up before, for captures during the call, and after. The real dlclose does not look at who
+ * called it, so this need not be a jump.
+ */
+EXPORT int dlclose(void *handle) {
+    if (!load_acquire(&next_dlclose))
+        resolve_init();
+    add_acq_rel(&modules_unloads, 1);
+    int rc = next_dlclose(handle);
+    add_acq_rel(&modules_unloads, 1);
+    if (load_acquire(&image_count))
+        forget_unloaded();
+    return rc;
+}

@@ -1,0 +1,67 @@
+/*
+ * Doors: which address a look-up is answered with, and where a wrapper goes on to.
+ *
+ * dlsym and dlvsym (stubs in doors_*.S) ask resolve_dlsym for names that begin as the driver's do;
+ * everything else jumps straight to the real one. cuGetProcAddress, v1 and v2, are wrapped here. The
+ * rule: the real look-up is asked first, and its answer is replaced only if it is the address of a
+ * hooked function. Cold; any thread; also before the library's constructor has run.
+ */
+#ifndef CUHEAP_RESOLVE_H
+#define CUHEAP_RESOLVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "atomic.h"
+#include "cuda_abi.h"
+#include "cuheap/trace_format.h"
+
+/* One number for each hooked entry point, in the order of the table. */
+enum row {
+#define ALLOC(symbol, ...)   ROW_##symbol,
+#define FREE(symbol, ...)    ROW_##symbol,
+#define CONTEXT(symbol, ...) ROW_##symbol,
+#define DOOR(symbol)         ROW_##symbol,
+#include "cuda_api.def"
+    ROW_COUNT
+};
+
+extern const char *const resolve_names[ROW_COUNT];
+
+/* Where the wrapper of a row goes on to; NULL: not looked for yet, or there is none. */
+extern void *resolve_known[ROW_COUNT];
+
+/* Looks for it: the next definition after ours, else the one in any libcuda. NULL: none. */
+void *resolve_search(enum row row);
+
+static inline void *resolve_real(enum row row) {
+    void *known = load_acquire(&resolve_known[row]); /* pairs with the swap in resolve.c */
+    return __builtin_expect(known != NULL, 1) ? known : resolve_search(row);
+}
+
+/* The driver calls of our own; each NULL until a driver has been seen, or if it has none. */
+struct driver_calls {
+#define OWN(symbol, params, when) CUresult(*symbol) params;
+#include "cuda_api.def"
+};
+extern struct driver_calls driver;
+
+/* The dlsym that stands behind ours. */
+void *resolve_real_dlsym(void *handle, const char *name);
+
+/* Finds what stands behind us. Called by the constructor, and by the doors if one comes earlier. */
+void resolve_init(void);
+
+/* In a forked child: forget that a thread which is gone was learning. */
+void resolve_forked(void);
+
+/* Is a libcuda mapped? Learns its addresses if it is new. */
+bool resolve_find_driver(void);
+
+/* Called when a hooked name is first asked for: the program is in the loader anyway. */
+extern void (*resolve_on_first_use)(void);
+
+/* Answers that could not be replaced, since the process began: they become losses of the trace. */
+extern uint64_t resolve_unhooked, resolve_second_driver;
+
+#endif

@@ -1,0 +1,84 @@
+/*
+ * The lock-free table of what is live: (space, address) -> (bytes, site, context).
+ *
+ * Knows no CUDA and no file: it works in zeroed memory that its owner gives. record calls it; any
+ * thread. A key sits in one of two buckets of TABLE_BUCKET slots, so that a hit and a miss look at
+ * no more than 2 * TABLE_BUCKET slots a table whatever was freed before: an erased slot is empty
+ * again, there are no tombstones. When a table fills, one thread adds a larger one and the others go
+ * on; entries stay where they are until they are freed.
+ *
+ * A slot's word is its whole state and changes by compare-and-swap alone:
+ *
+ *   EMPTY -> BUSY -> LIVE        insert: the other fields are written while BUSY
+ *   LIVE -> FREEING -> EMPTY     free: marked before the driver is asked, erased after its success
+ *   FREEING -> LIVE              the driver refused
+ *   FREEING -> BUSY -> LIVE      insert over it: the driver handed the address out again before the
+ *                                freeing thread came back; the generation tells that thread
+ *   LIVE -> BUSY -> LIVE         insert over it: a free was never seen
+ */
+#ifndef CUHEAP_TABLE_H
+#define CUHEAP_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuheap/trace_format.h"
+
+#define TABLE_BUCKET 8
+#define TABLE_LEVELS 16
+
+struct table {
+    /* Address of a level's slots (aligned to 64), with log2 of their number in the low 6 bits. */
+    uintptr_t levels[TABLE_LEVELS];
+    uint32_t used; /* levels; they fill in order */
+    uint32_t growing;
+    /* Zeroed memory for `count` slots (a power of two), aligned to 64; or NULL. Called without any
+       lock, maybe by two threads at once. */
+    struct trace_slot *(*more)(void *owner, uint32_t count);
+    void *owner;
+};
+
+struct table_entry {
+    uint64_t address;
+    uint64_t bytes;
+    uint32_t site;
+    uint32_t time_ms;
+    uint16_t context;
+    uint16_t pool;
+    uint8_t space; /* enum trace_space */
+    uint8_t flags;
+};
+
+enum table_result {
+    TABLE_INSERTED,
+    TABLE_SUPERSEDED, /* over a FREEING one: whoever frees it accounts for it */
+    TABLE_REPLACED,   /* over a LIVE one, returned in *old: its free was never seen */
+    TABLE_FULL,
+};
+
+/* What a free holds between asking the driver and its answer. */
+struct table_mark {
+    struct trace_slot *slot; /* NULL: no such entry */
+    uint64_t word;           /* as marked */
+    uint64_t bytes;
+    uint32_t site;
+    uint16_t context;
+};
+
+/* Makes the first level. False if there was no memory. */
+bool table_init(struct table *t, uint32_t count, struct trace_slot *(*more)(void *, uint32_t),
+                void *owner);
+
+enum table_result table_insert(struct table *t, const struct table_entry *entry,
+                               struct table_entry *old);
+
+struct table_mark table_mark_freeing(struct table *t, enum trace_space space, uint64_t address);
+
+/* After the driver's success. False: superseded meanwhile; the mark's block is gone all the same. */
+bool table_erase(const struct table_mark *mark);
+
+/* After the driver's refusal. False: superseded meanwhile, so the driver did free it. */
+bool table_unmark(const struct table_mark *mark);
+
+#endif
