@@ -124,8 +124,18 @@ $(O)/simgpu/libcudart.a: $(call obj,$(RT_SRC))
 	@mkdir -p $(@D)
 	$(Q)rm -f $@ && $(AR) rcs $@ $^
 
+# The driver as it was before cuGetProcAddress_v2 (v1) and before both (v0); what a real one answered.
+$(O)/simgpu/v%/libcuda.so.1: $(SIM_SRC)
+	$(call say,LINK)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) -fPIC -Itests/simgpu -DSIMGPU_PROC_ADDRESS=$* -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -o $@ $^ -lpthread -ldl
+$(O)/simgpu/conformance: tests/simgpu/conformance.c
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) -Itests/simgpu -o $@ $< -ldl
+
 # A test program links the static runtime look-alike; a line "// LINK: flags" in it adds flags.
-programs: $(PROGRAMS) $(PROGLIBS)
+programs: $(PROGRAMS) $(PROGLIBS) $(O)/simgpu/v0/libcuda.so.1 $(O)/simgpu/v1/libcuda.so.1 $(O)/simgpu/conformance
 linkflags = $(shell sed -n 's|^// LINK: ||p' $(1))
 $(O)/e2e/%: tests/e2e/programs/%.c $(SIM)
 	$(call say,CC)

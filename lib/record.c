@@ -176,6 +176,10 @@ static bool is_host(enum trace_kind kind) {
 void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_space space,
                   uint64_t address, uint64_t bytes) {
     struct recorder *recorder = call->recorder;
+    /* cuMemHostAlloc and cuMemAllocAsync of 0 bytes succeed with NULL (measured on an H200, driver
+       580.159): there is nothing to free. */
+    if (!address)
+        return;
     int saved = errno;
     uint64_t ns = trace_now(&recorder->trace);
     struct site_key key = {
