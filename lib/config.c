@@ -168,10 +168,10 @@ static const struct {
     const char *name;
     bool (*read)(const char *value); /* false: not understood, the default holds */
 } variables[] = {
-    {"OUT", read_out},           {"RUN", read_run},           {"STACKS", read_stacks},
-    {"DEPTH", read_depth},       {"HISTORY", read_history},   {"MAX_SIZE", read_max_size},
-    {"CHILDREN", read_children}, {"RANKS", read_ranks},       {"EXE", read_exe},
-    {"MODE", read_mode},         {"CMDLINE", read_cmdline},   {"OFF", read_off},
+    {"OUT", read_out},           {"RUN", read_run},         {"STACKS", read_stacks},
+    {"DEPTH", read_depth},       {"HISTORY", read_history}, {"MAX_SIZE", read_max_size},
+    {"CHILDREN", read_children}, {"RANKS", read_ranks},     {"EXE", read_exe},
+    {"MODE", read_mode},         {"CMDLINE", read_cmdline}, {"OFF", read_off},
     {"LIMIT", read_elsewhere},   {"FAIL", read_elsewhere},
 };
 

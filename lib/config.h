@@ -24,7 +24,7 @@ struct config {
     char exe[CONFIG_TEXT];
     uint32_t stacks; /* enum config_stacks */
     uint32_t depth;
-    uint64_t history; /* events */
+    uint64_t history;  /* events */
     uint64_t max_size; /* bytes */
     uint32_t mode;     /* of the trace file */
     bool children;

@@ -7,8 +7,8 @@
 typedef void *dlsym_like(void *handle, const char *name);
 typedef void *dlvsym_like(void *handle, const char *name, const char *version);
 
-/* Returned in two registers: jump_to, if any, is jumped to with the caller's own arguments and return
-   address, since the real look-up tells the caller by that; else value is the answer. */
+/* Returned in two registers: jump_to, if any, is jumped to with the caller's own arguments and
+   return address, since the real look-up tells the caller by that; else value is the answer. */
 struct answer {
     void *value;
     void *jump_to;

@@ -19,7 +19,8 @@ void objects_avoid_lock(void) {
     avoid_lock = true;
 }
 
-/* ---- walking ---------------------------------------------------------------------------------- */
+/* ---- walking ----------------------------------------------------------------------------------
+ */
 
 static void measure(struct object *object) {
     object->start = UINTPTR_MAX;
@@ -154,7 +155,8 @@ bool objects_find(uintptr_t address, struct object *found) {
     return objects_each(holds_address, &wanted);
 }
 
-/* ---- symbols ---------------------------------------------------------------------------------- */
+/* ---- symbols ----------------------------------------------------------------------------------
+ */
 
 struct dynamic {
     const ElfW(Sym) * symbols;
@@ -168,7 +170,7 @@ struct dynamic {
 /* glibc relocates these pointers in place for most objects, not for all: tell by the range. */
 static const void *pointer(const struct object *object, ElfW(Addr) value) {
     return (const void *)(value >= object->start && value < object->end ? value
-                                                                       : object->bias + value);
+                                                                        : object->bias + value);
 }
 
 static bool read_dynamic(const struct object *object, struct dynamic *d) {

@@ -13,7 +13,8 @@
 
 #define ANCESTORS 32
 
-/* ---- files and text, without stdio ---------------------------------------------------------------- */
+/* ---- files and text, without stdio
+ * ---------------------------------------------------------------- */
 
 /* The file's first bytes, NUL-terminated; their number, or 0. */
 static size_t read_file(const char *path, char *to, size_t size) {
@@ -67,7 +68,8 @@ static bool read_stat(uint32_t pid, struct process_stat *stat) {
     return at != NULL;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------ */
+/* ---- names
+ * ------------------------------------------------------------------------------------------ */
 
 static const char *base_name(const char *path) {
     const char *slash = strrchr(path, '/');
@@ -83,7 +85,8 @@ void identity_program(char *name, size_t bytes) {
 
 /* Options of the interpreter that take a value in the next argument. */
 static bool takes_value(const char *option) {
-    return !strcmp(option, "-W") || !strcmp(option, "-X") || !strcmp(option, "--check-hash-based-pycs");
+    return !strcmp(option, "-W") || !strcmp(option, "-X") ||
+           !strcmp(option, "--check-hash-based-pycs");
 }
 
 /* For an interpreter, the script or module that it was told to run. */
@@ -120,10 +123,11 @@ static void fill_name(struct trace_header *header) {
         header->name[length - 3] = 0;
 }
 
-/* ---- job ---------------------------------------------------------------------------------------------- */
+/* ---- job
+ * ---------------------------------------------------------------------------------------------- */
 
-static const char *const rank_names[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
-                                         "PMI_RANK", "PMIX_RANK"};
+static const char *const rank_names[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                         "PMIX_RANK"};
 static const char *const world_names[] = {"WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE",
                                           "PMI_SIZE"};
 static const char *const kept_names[] = {
@@ -244,7 +248,8 @@ static void fill_environment(struct trace_header *header) {
     }
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------ */
+/* ---- all of it
+ * ------------------------------------------------------------------------------------------ */
 
 static void fill_process(struct trace_header *header) {
     struct process_stat stat = {0}, parent = {0};
@@ -277,8 +282,8 @@ void identity_fill(struct trace_header *header) {
     fill_process(header);
     header->rank = identity_rank();
     header->world = first_number(world_names, sizeof world_names / sizeof *world_names, 0);
-    size_t bytes = read_file("/proc/sys/kernel/random/boot_id", header->boot_id,
-                             sizeof header->boot_id);
+    size_t bytes =
+        read_file("/proc/sys/kernel/random/boot_id", header->boot_id, sizeof header->boot_id);
     if (bytes && header->boot_id[bytes - 1] == '\n')
         header->boot_id[bytes - 1] = 0;
     if (uname(&system) == 0)

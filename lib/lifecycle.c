@@ -37,7 +37,8 @@ static bool forked;           /* this process was forked without exec */
 static bool filtered;         /* CUHEAP_OFF, CUHEAP_EXE or CUHEAP_RANKS say no */
 static char load_folder[512]; /* working directory at load */
 
-/* ---- loading ----------------------------------------------------------------------------------------- */
+/* ---- loading
+ * ----------------------------------------------------------------------------------------- */
 
 static bool wanted(void) {
     char program[128];
@@ -110,7 +111,8 @@ __attribute__((constructor)) static void constructor(void) {
     errno = saved;
 }
 
-/* ---- the end -------------------------------------------------------------------------------------------- */
+/* ---- the end
+ * -------------------------------------------------------------------------------------------- */
 
 static void seal(int exit_code) {
     struct recorder *recorder = lifecycle_recorder();
@@ -132,7 +134,8 @@ __attribute__((destructor)) static void destructor(void) {
     seal(-1);
 }
 
-/* ---- where the trace goes ---------------------------------------------------------------------------------- */
+/* ---- where the trace goes
+ * ---------------------------------------------------------------------------------- */
 
 /* File systems where a mapped file is slow, unsafe or away when the network is. */
 static bool is_remote(const char *folder) {
@@ -314,7 +317,8 @@ static bool create(struct recorder *recorder, char *buffer, size_t size,
     return rc == 0;
 }
 
-/* ---- the start ---------------------------------------------------------------------------------------------- */
+/* ---- the start
+ * ---------------------------------------------------------------------------------------------- */
 
 static void add_notes(struct trace_writer *trace) {
     if (*config.unknown) {
@@ -327,9 +331,10 @@ static void add_notes(struct trace_writer *trace) {
                    "this process was forked without exec: code that its parent had not met may be "
                    "missing from native stacks");
     if (config.stacks & CONFIG_STACKS_NATIVE && unwind_kind() == TRACE_UNWINDER_BACKTRACE)
-        trace_note(trace, TRACE_NOTE_WARNING, 0,
-                   "libunwind was not found: native stacks come from the C library, which is slower; "
-                   "install libunwind8");
+        trace_note(
+            trace, TRACE_NOTE_WARNING, 0,
+            "libunwind was not found: native stacks come from the C library, which is slower; "
+            "install libunwind8");
 }
 
 static void describe(struct trace_header *header) {
@@ -353,9 +358,8 @@ static bool begin(struct recorder *recorder) {
         return false;
     prepare_unwinder();
     describe(block);
-    bool done =
-        create(recorder, (char *)block + TRACE_HEADER_BYTES, path_bytes, block) &&
-        record_init(recorder, config.stacks & CONFIG_STACKS_NATIVE, config.depth);
+    bool done = create(recorder, (char *)block + TRACE_HEADER_BYTES, path_bytes, block) &&
+                record_init(recorder, config.stacks & CONFIG_STACKS_NATIVE, config.depth);
     munmap(block, bytes);
     if (!done)
         return false;

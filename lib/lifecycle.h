@@ -3,8 +3,9 @@
  * others.
  *
  * Whatever belongs to one process's trace lies in memory that the kernel empties in a forked child
- * (MADV_WIPEONFORK): there everything is as before the first event, without a handler having run and
- * without asking for the process id. A vfork or CLONE_VM child shares its parent's memory and books.
+ * (MADV_WIPEONFORK): there everything is as before the first event, without a handler having run
+ * and without asking for the process id. A vfork or CLONE_VM child shares its parent's memory and
+ * books.
  */
 #ifndef CUHEAP_LIFECYCLE_H
 #define CUHEAP_LIFECYCLE_H
@@ -26,7 +27,8 @@ enum lifecycle_state {
 /* The recorder if this process has a trace; NULL otherwise. */
 struct recorder *lifecycle_recorder(void);
 
-/* The same, beginning the trace at the first call. Any thread; bounded waiting at the start only. */
+/* The same, beginning the trace at the first call. Any thread; bounded waiting at the start only.
+ */
 struct recorder *lifecycle_start(void);
 
 #endif

@@ -35,7 +35,8 @@ const struct module *modules_find(const struct modules *m, uintptr_t pc) {
     return NULL;
 }
 
-/* ---- one object ------------------------------------------------------------------------------- */
+/* ---- one object -------------------------------------------------------------------------------
+ */
 
 /* The build-id in the object's notes; its length, or 0. */
 static uint32_t find_build_id(const struct object *object, const uint8_t **id) {
@@ -137,7 +138,8 @@ static struct trace_module *add_record(struct modules *m, const struct object *o
     return record;
 }
 
-/* ---- scanning --------------------------------------------------------------------------------- */
+/* ---- scanning ---------------------------------------------------------------------------------
+ */
 
 struct scan {
     struct modules *modules;
@@ -181,7 +183,8 @@ static bool visit(const struct object *object, void *argument) {
 
 static void add_remap(struct modules *m, const struct module *module) {
     if (m->remap_count == MODULES_REMAPS_MAX)
-        return; /* later code there shares the stacks of the earlier: wrong only if equal to a byte */
+        return; /* later code there shares the stacks of the earlier: wrong only if equal to a byte
+                 */
     m->remaps[m->remap_count] = (struct remap){module->start, module->end};
     store_release(&m->remap_count, m->remap_count + 1); /* pairs with modules_remap */
 }

@@ -1,9 +1,9 @@
 /*
  * The loaded objects that stacks point into, with their build-ids, and when they were unloaded.
  *
- * stacks asks for the object of an address; any thread. The list is scanned when an address is in no
- * known object, and after a dlclose. One thread scans at a time; another that comes meanwhile waits
- * a bounded while and goes on without.
+ * stacks asks for the object of an address; any thread. The list is scanned when an address is in
+ * no known object, and after a dlclose. One thread scans at a time; another that comes meanwhile
+ * waits a bounded while and goes on without.
  */
 #ifndef CUHEAP_MODULES_H
 #define CUHEAP_MODULES_H

@@ -19,7 +19,8 @@
  */
 static __thread __attribute__((tls_model("initial-exec"))) struct registers outermost;
 
-/* ---- beginning and end --------------------------------------------------------------------------- */
+/* ---- beginning and end
+ * --------------------------------------------------------------------------- */
 
 static struct trace_slot *more_slots(void *owner, uint32_t count) {
     struct trace_writer *trace = owner;
@@ -65,7 +66,8 @@ void record_leave(void) {
     outermost.sp = 0;
 }
 
-/* ---- who and where -------------------------------------------------------------------------------- */
+/* ---- who and where
+ * -------------------------------------------------------------------------------- */
 
 static void describe_device(struct recorder *recorder, CUdevice ordinal) {
     struct trace_device *device = &recorder->trace.header->devices[ordinal];
@@ -141,7 +143,8 @@ static uint32_t native_stack(struct record_call *call, uint64_t ns) {
     return recorder->want_native ? stacks_capture(&recorder->stacks, &call->from, ns) : 0;
 }
 
-/* ---- books ---------------------------------------------------------------------------------------- */
+/* ---- books
+ * ---------------------------------------------------------------------------------------- */
 
 static void book_free(struct recorder *recorder, uint32_t site_ref, uint64_t bytes, uint64_t ns) {
     struct site_event event = {ns, bytes, false};
@@ -228,7 +231,8 @@ void record_free_end(struct record_call *call, uint64_t address, CUresult code) 
     errno = saved;
 }
 
-/* ---- failures, contexts, marks ---------------------------------------------------------------------- */
+/* ---- failures, contexts, marks
+ * ---------------------------------------------------------------------- */
 
 static uint32_t row_name(struct recorder *recorder, enum row row) {
     uint32_t ref = load_relaxed(&recorder->row_names[row]);
@@ -239,8 +243,8 @@ static uint32_t row_name(struct recorder *recorder, enum row row) {
     return ref;
 }
 
-void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind kind, CUresult code,
-                         uint64_t request) {
+void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind kind,
+                         CUresult code, uint64_t request) {
     struct recorder *recorder = call->recorder;
     struct trace_writer *trace = &recorder->trace;
     int saved = errno;
@@ -254,8 +258,7 @@ void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind
         failure->code = code;
         failure->ledger = TRACE_LEDGER_DRIVER;
         failure->kind = (uint8_t)kind;
-        failure->device =
-            is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(recorder);
+        failure->device = is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(recorder);
         failure->native_stack = native_stack(call, failure->ns);
         failure->request_bytes = request;
         store_release(&failure->state, 1u); /* pairs with the reader */
@@ -288,8 +291,7 @@ static struct trace_context *add_context(struct record_call *call, CUcontext con
     return record;
 }
 
-void record_context(struct record_call *call, CUcontext context, CUdevice ordinal,
-                    unsigned flags) {
+void record_context(struct record_call *call, CUcontext context, CUdevice ordinal, unsigned flags) {
     struct recorder *recorder = call->recorder;
     int saved = errno;
     uint16_t number = flags & TRACE_CONTEXT_PRIMARY ? context_number(recorder, context) : 0;
@@ -306,8 +308,7 @@ void record_mark(struct recorder *recorder, const char *name) {
     size_t bytes = name ? strnlen(name, sizeof text - 1) : 0;
     memcpy(text, name ? name : "", bytes);
     text[bytes] = 0;
-    struct trace_mark *mark =
-        trace_append(trace, TRACE_SECTION_MARKS, sizeof *mark, sizeof *mark);
+    struct trace_mark *mark = trace_append(trace, TRACE_SECTION_MARKS, sizeof *mark, sizeof *mark);
     if (!mark) {
         trace_lose(trace, TRACE_LOSS_RECORDS_FULL, 1);
         return;

@@ -48,8 +48,8 @@ struct record_call {
 };
 
 /*
- * Begins a hooked call. False: not to be recorded (inside another one: the driver's own; or there is
- * no trace); then nothing else may be called for it. Begins the process's trace if need be.
+ * Begins a hooked call. False: not to be recorded (inside another one: the driver's own; or there
+ * is no trace); then nothing else may be called for it. Begins the process's trace if need be.
  */
 bool record_enter(struct record_call *call, struct registers from);
 void record_leave(void);
@@ -59,8 +59,8 @@ void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_spa
                   uint64_t address, uint64_t bytes);
 
 /* The driver refused `request` bytes with this code. */
-void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind kind, CUresult code,
-                         uint64_t request);
+void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind kind,
+                         CUresult code, uint64_t request);
 
 /* Before and after the driver is asked to free. */
 void record_free_begin(struct record_call *call, enum trace_space space, uint64_t address);

@@ -54,7 +54,8 @@ static uint32_t learning;
 void *resolve_next_dlsym, *resolve_next_dlvsym;
 static int (*next_dlclose)(void *handle);
 
-/* ---- what stands behind us ---------------------------------------------------------------------- */
+/* ---- what stands behind us ----------------------------------------------------------------------
+ */
 
 struct search {
     const char *name;
@@ -101,7 +102,8 @@ void *resolve_real_dlsym(void *handle, const char *name) {
     return real_dlsym()(handle, name);
 }
 
-/* ---- drivers ------------------------------------------------------------------------------------ */
+/* ---- drivers ------------------------------------------------------------------------------------
+ */
 
 static void learn_own_calls(const struct object *object) {
     static const char *const names[] = {
@@ -181,7 +183,8 @@ static void forget_unloaded(void) {
     }
 }
 
-/* ---- answers ------------------------------------------------------------------------------------ */
+/* ---- answers ------------------------------------------------------------------------------------
+ */
 
 static int row_named(const char *name) {
     for (int row = 0; row < ROW_COUNT; row++)
@@ -294,7 +297,8 @@ void *resolve_search(enum row row) {
     return known;
 }
 
-/* ---- doors that are not the loader's -------------------------------------------------------------- */
+/* ---- doors that are not the loader's
+ * -------------------------------------------------------------- */
 
 /* The name as asked has no version in it: count it if one of our rows could have been meant. */
 static void *substitute_by_address(void *address, const char *symbol, const void *caller) {
@@ -333,9 +337,9 @@ EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version,
 }
 
 /*
- * Stacks must not be read with rules of code that is gone, nor a driver be called that is. The count
- * goes up before, for captures during the call, and after. The real dlclose does not look at who
- * called it, so this need not be a jump.
+ * Stacks must not be read with rules of code that is gone, nor a driver be called that is. The
+ * count goes up before, for captures during the call, and after. The real dlclose does not look at
+ * who called it, so this need not be a jump.
  */
 EXPORT int dlclose(void *handle) {
     if (!load_acquire(&next_dlclose))

@@ -2,9 +2,9 @@
  * Doors: which address a look-up is answered with, and where a wrapper goes on to.
  *
  * dlsym and dlvsym (stubs in doors_*.S) ask resolve_dlsym for names that begin as the driver's do;
- * everything else jumps straight to the real one. cuGetProcAddress, v1 and v2, are wrapped here. The
- * rule: the real look-up is asked first, and its answer is replaced only if it is the address of a
- * hooked function. Cold; any thread; also before the library's constructor has run.
+ * everything else jumps straight to the real one. cuGetProcAddress, v1 and v2, are wrapped here.
+ * The rule: the real look-up is asked first, and its answer is replaced only if it is the address
+ * of a hooked function. Cold; any thread; also before the library's constructor has run.
  */
 #ifndef CUHEAP_RESOLVE_H
 #define CUHEAP_RESOLVE_H

@@ -45,9 +45,9 @@ bool sites_init(struct sites *sites, struct trace_writer *trace) {
     sites->trace = trace;
     if (!index_init(&sites->index, SITES_INDEX_BITS))
         return false;
-    sites->reserve = trace_append(trace, TRACE_SECTION_SITES,
-                                  SITES_RESERVE * sizeof(struct trace_site),
-                                  sizeof(struct trace_site));
+    sites->reserve =
+        trace_append(trace, TRACE_SECTION_SITES, SITES_RESERVE * sizeof(struct trace_site),
+                     sizeof(struct trace_site));
     return sites->reserve != NULL;
 }
 
@@ -78,8 +78,7 @@ struct trace_site *sites_get(struct sites *sites, const struct site_key *key) {
     uint32_t ref = index_find(&sites->index, hash, matches, trace, key);
     if (ref)
         return trace_at(trace, ref);
-    struct trace_site *site =
-        trace_append(trace, TRACE_SECTION_SITES, sizeof *site, sizeof *site);
+    struct trace_site *site = trace_append(trace, TRACE_SECTION_SITES, sizeof *site, sizeof *site);
     if (!site)
         return other_site(sites, *key);
     fill(site, key, hash);
@@ -91,7 +90,8 @@ struct trace_site *sites_get(struct sites *sites, const struct site_key *key) {
     return ref ? trace_at(trace, ref) : other_site(sites, *key);
 }
 
-/* ---- a site's counters ------------------------------------------------------------------------ */
+/* ---- a site's counters ------------------------------------------------------------------------
+ */
 
 /* True with an even version made odd: the counters are ours until leave(). */
 static bool enter(uint32_t *version) {
@@ -128,8 +128,8 @@ static void leave_late(struct trace_site *site, const struct site_event *event) 
     }
 }
 
-/* What a share is about to lose is saved before the epoch that names it, and both before the change:
-   a reader at any instruction finds either the old rule or the new one to be right. */
+/* What a share is about to lose is saved before the epoch that names it, and both before the
+   change: a reader at any instruction finds either the old rule or the new one to be right. */
 static void save_shares(struct trace_site *site, const struct trace_total *total, uint64_t live) {
     uint64_t peak = load_relaxed(&total->peak_bytes);
     if (site->peak_epoch != peak) {
@@ -174,7 +174,8 @@ static void change_site(struct trace_site *site, const struct trace_total *total
     windows_change(&windows, event->ns, before, after, event->alloc, !event->alloc);
 }
 
-/* ---- a total's counters ------------------------------------------------------------------------ */
+/* ---- a total's counters ------------------------------------------------------------------------
+ */
 
 static struct trace_total *add_total(struct sites *sites, struct trace_total **place,
                                      const struct trace_site *site) {
@@ -196,7 +197,7 @@ static struct trace_total *add_total(struct sites *sites, struct trace_total **p
 }
 
 static struct trace_total *total_of(struct sites *sites, const struct trace_site *site) {
-    unsigned device = site->device < TRACE_DEVICES         ? site->device
+    unsigned device = site->device < TRACE_DEVICES        ? site->device
                       : site->device == TRACE_DEVICE_HOST ? TRACE_DEVICES + 1
                                                           : TRACE_DEVICES;
     struct trace_total **place = &sites->totals[site->ledger - 1][group_of[site->kind]][device];

@@ -5,10 +5,10 @@
  * table has changed; any thread, without locks: where two threads meet at one site, the second
  * leaves its change in the late_ counters and goes on.
  *
- * Live at the peak, without a copy: a total's peak bytes are the name of its latest peak, since every
- * new peak is higher. A site about to change, whose saved share belongs to an older peak, first
- * saves what it holds. Live at the end of work is kept the same way, each allocation of the total
- * being the end of work until the next.
+ * Live at the peak, without a copy: a total's peak bytes are the name of its latest peak, since
+ * every new peak is higher. A site about to change, whose saved share belongs to an older peak,
+ * first saves what it holds. Live at the end of work is kept the same way, each allocation of the
+ * total being the end of work until the next.
  */
 #ifndef CUHEAP_SITES_H
 #define CUHEAP_SITES_H
@@ -48,7 +48,8 @@ struct site_event {
 
 bool sites_init(struct sites *sites, struct trace_writer *trace);
 
-/* The site of a key; without room the (other) site of its ledger, kind and device; NULL: neither. */
+/* The site of a key; without room the (other) site of its ledger, kind and device; NULL: neither.
+ */
 struct trace_site *sites_get(struct sites *sites, const struct site_key *key);
 
 /* Books an event at a site and its total. */

@@ -5,8 +5,8 @@
 #define STATE_BITS      7ull
 #define GENERATION_ONE  (1ull << 16)
 #define GENERATION_MASK (0xffffull << 16)
-#define GROWTH          8u /* each level is this many times the one before ... */
-#define GROWTH_LEAST    2u /* ... or this, when the owner has no more */
+#define GROWTH          8u                 /* each level is this many times the one before ... */
+#define GROWTH_LEAST    2u                 /* ... or this, when the owner has no more */
 #define FILL_LIMIT      (TABLE_BUCKET - 2) /* both buckets hold this many: time to grow */
 
 static uint64_t mix(uint64_t x) {
@@ -90,8 +90,7 @@ static int bucket_used(struct trace_slot *slot, struct trace_slot **empty) {
 }
 
 /* Takes an empty slot of the emptier bucket. *crowded: both are nearly full. */
-static bool insert_in_level(uintptr_t level, const struct table_entry *entry,
-                            bool *crowded) {
+static bool insert_in_level(uintptr_t level, const struct table_entry *entry, bool *crowded) {
     uint64_t hash = key_hash(entry->space, entry->address);
     for (;;) {
         struct trace_slot *empty[2];

@@ -4,8 +4,8 @@
  * Knows no CUDA and no file: it works in zeroed memory that its owner gives. record calls it; any
  * thread. A key sits in one of two buckets of TABLE_BUCKET slots, so that a hit and a miss look at
  * no more than 2 * TABLE_BUCKET slots a table whatever was freed before: an erased slot is empty
- * again, there are no tombstones. When a table fills, one thread adds a larger one and the others go
- * on; entries stay where they are until they are freed.
+ * again, there are no tombstones. When a table fills, one thread adds a larger one and the others
+ * go on; entries stay where they are until they are freed.
  *
  * A slot's word is its whole state and changes by compare-and-swap alone:
  *
@@ -75,7 +75,8 @@ enum table_result table_insert(struct table *t, const struct table_entry *entry,
 
 struct table_mark table_mark_freeing(struct table *t, enum trace_space space, uint64_t address);
 
-/* After the driver's success. False: superseded meanwhile; the mark's block is gone all the same. */
+/* After the driver's success. False: superseded meanwhile; the mark's block is gone all the same.
+ */
 bool table_erase(const struct table_mark *mark);
 
 /* After the driver's refusal. False: superseded meanwhile, so the driver did free it. */

@@ -178,8 +178,7 @@ struct trace_region *trace_add_region(struct trace_writer *t, enum trace_section
         trace_lose(t, TRACE_LOSS_SPACE_GROW_FAILED, 1);
         return NULL;
     }
-    struct trace_region *region =
-        (struct trace_region *)(t->base + TRACE_DIRECTORY_OFFSET) + entry;
+    struct trace_region *region = (struct trace_region *)(t->base + TRACE_DIRECTORY_OFFSET) + entry;
     region->ordinal = add_relaxed(&t->ordinals[section], 1);
     region->offset = offset;
     region->bytes = bytes;
@@ -229,9 +228,8 @@ uint32_t trace_add_string(struct trace_writer *t, const char *text) {
     size_t bytes = strnlen(text, 65535);
     if (!bytes)
         return 0;
-    struct trace_string *string =
-        trace_append(t, TRACE_SECTION_STRINGS,
-                     (uint32_t)(offsetof(struct trace_string, text) + bytes + 1), 0);
+    struct trace_string *string = trace_append(
+        t, TRACE_SECTION_STRINGS, (uint32_t)(offsetof(struct trace_string, text) + bytes + 1), 0);
     if (!string) {
         trace_lose(t, TRACE_LOSS_STRINGS_FULL, 1);
         return 0;
@@ -242,7 +240,8 @@ uint32_t trace_add_string(struct trace_writer *t, const char *text) {
     return trace_ref(t, string);
 }
 
-void trace_note(struct trace_writer *t, enum trace_note_level level, uint64_t ns, const char *text) {
+void trace_note(struct trace_writer *t, enum trace_note_level level, uint64_t ns,
+                const char *text) {
     struct trace_note *note = trace_append(t, TRACE_SECTION_NOTES, sizeof *note, sizeof *note);
     if (!note) {
         trace_lose(t, TRACE_LOSS_RECORDS_FULL, 1);

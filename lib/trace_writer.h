@@ -1,5 +1,6 @@
 /*
- * Creates, lays out, grows and seals the trace file, and gives the other modules their memory in it.
+ * Creates, lays out, grows and seals the trace file, and gives the other modules their memory in
+ * it.
  *
  * lifecycle creates and seals it; table, stacks, sites, modules and record take memory from it, any
  * thread, without locks. The whole of the largest file is mapped from the start, so that nothing

@@ -33,7 +33,15 @@
 #error "no frame rules for this architecture"
 #endif
 
-/* ---- rules ------------------------------------------------------------------------------------ */
+/* The version that every supported C library has: linking here would else ask for 2.34's. */
+#if defined(__x86_64__)
+__asm__(".symver dlopen, dlopen@GLIBC_2.2.5");
+#else
+__asm__(".symver dlopen, dlopen@GLIBC_2.17");
+#endif
+
+/* ---- rules ------------------------------------------------------------------------------------
+ */
 
 enum rule_kind {
     RULE_FROM_SP = 1, /* frame begins (CFA) at sp + cfa */
@@ -115,7 +123,8 @@ static void cache_add(uint64_t key, const struct rule *rule) {
     store_release(&entry->key, key); /* pairs with cache_find */
 }
 
-/* ---- libunwind -------------------------------------------------------------------------------- */
+/* ---- libunwind --------------------------------------------------------------------------------
+ */
 
 static struct {
     unw_addr_space_t (*create_addr_space)(unw_accessors_t *, int);
@@ -142,7 +151,7 @@ static const struct {
 static unw_addr_space_t space;
 static uint32_t loading; /* 0, 1 while and after unwind_load */
 static enum trace_unwinder kind;
-static uint32_t learners;      /* threads inside libunwind */
+static uint32_t learners; /* threads inside libunwind */
 static bool may_learn = true;
 
 /*
@@ -300,7 +309,8 @@ static struct rule ask_libunwind(const struct module *module, uintptr_t pc) {
     struct rule rule = {.kind = RULE_NONE};
     struct learning learning = {.module = module, .pc = pc - 1};
     unw_cursor_t cursor;
-    add_acq_rel(&learners, 1); /* pairs with unwind_forked: a child that finds it raised stays away */
+    add_acq_rel(&learners,
+                1); /* pairs with unwind_forked: a child that finds it raised stays away */
     if (unw.init_remote(&cursor, space, &learning) == 0) {
         int rc = unw.step(&cursor);
         unw_word_t next = 0;
@@ -315,7 +325,8 @@ static struct rule ask_libunwind(const struct module *module, uintptr_t pc) {
     return rule;
 }
 
-/* ---- the real stack ---------------------------------------------------------------------------- */
+/* ---- the real stack ----------------------------------------------------------------------------
+ */
 
 /* Pages of this thread's stack that were found readable, [from, to), and the lowest address that
    cold work has been seen to have room down to. */
@@ -502,7 +513,8 @@ unsigned unwind_walk(struct modules *modules, const struct registers *from, uint
     return 0;
 }
 
-/* ---- loading ----------------------------------------------------------------------------------- */
+/* ---- loading -----------------------------------------------------------------------------------
+ */
 
 /* Opens a library beside our own file; without success NULL. */
 static void *open_beside(const char *name) {

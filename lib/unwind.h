@@ -27,16 +27,15 @@ struct registers {
 
 /* The registers of the caller of the function that uses it (compiled with a frame pointer). */
 #define CALLER_REGISTERS()                                                                         \
-    ((struct registers){(uintptr_t)__builtin_return_address(0),                                    \
-                        (uintptr_t)__builtin_dwarf_cfa(),                                          \
+    ((struct registers){(uintptr_t)__builtin_return_address(0), (uintptr_t)__builtin_dwarf_cfa(),  \
                         *(const uintptr_t *)__builtin_frame_address(0),                            \
                         (const uintptr_t *)__builtin_frame_address(0) + 1})
 
 typedef void *dlsym_function(void *handle, const char *name);
 
 /*
- * Finds and loads libunwind, once, beside this library or on the system. Takes the loader's lock and
- * uses malloc: to be called where the program itself is in the loader. Without libunwind the C
+ * Finds and loads libunwind, once, beside this library or on the system. Takes the loader's lock
+ * and uses malloc: to be called where the program itself is in the loader. Without libunwind the C
  * library's backtrace is made ready instead. `find` is the real dlsym.
  */
 void unwind_load(dlsym_function *find);

@@ -17,8 +17,8 @@ extern "C" {
 #endif
 
 /*
- * Puts a named moment into the trace: reports can be cut at it. `name` is copied (at most 255 bytes,
- * UTF-8). Any thread; cheap, but not meant for inner loops.
+ * Puts a named moment into the trace: reports can be cut at it. `name` is copied (at most 255
+ * bytes, UTF-8). Any thread; cheap, but not meant for inner loops.
  */
 static inline void cuheap_mark(const char *name) {
     static void (*volatile record)(const char *);

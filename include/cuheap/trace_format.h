@@ -417,7 +417,8 @@ TRACE_SIZE_CHECK(struct trace_window, 32);
 
 #define TRACE_SITE_UNUSED 0u
 #define TRACE_SITE_USED   1u
-#define TRACE_SITE_OTHER  1u  /* flag: takes the events that found no room for a site of their own \
+#define TRACE_SITE_OTHER                                                                           \
+    1u                        /* flag: takes the events that found no room for a site of their own \
                                */
 #define TRACE_SITE_SEGMENT 2u /* flag: its blocks have held tensors: a framework's cache */
 

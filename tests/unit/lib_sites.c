@@ -34,10 +34,8 @@ static void drop_trace(void) {
 TestSuite(sites, .fini = drop_trace);
 
 static struct trace_site *site_number(uint32_t n) {
-    struct site_key key = {.ledger = TRACE_LEDGER_DRIVER,
-                           .kind = TRACE_KIND_DEVICE,
-                           .device = 0,
-                           .native_stack = n};
+    struct site_key key = {
+        .ledger = TRACE_LEDGER_DRIVER, .kind = TRACE_KIND_DEVICE, .device = 0, .native_stack = n};
     return sites_get(sites, &key);
 }
 
@@ -67,10 +65,8 @@ Test(sites, one_key_is_one_site) {
     struct trace_site *a = site_number(1);
     cr_assert_eq(site_number(1), a);
     cr_assert_neq(site_number(2), a);
-    struct site_key key = {.ledger = TRACE_LEDGER_DRIVER,
-                           .kind = TRACE_KIND_POOL,
-                           .device = 0,
-                           .native_stack = 1};
+    struct site_key key = {
+        .ledger = TRACE_LEDGER_DRIVER, .kind = TRACE_KIND_POOL, .device = 0, .native_stack = 1};
     cr_assert_neq(sites_get(sites, &key), a);
     key.device = 1;
     cr_assert_neq(sites_get(sites, &key), site_number(1));
@@ -107,7 +103,8 @@ Test(sites, peak_shares_and_end_of_work_are_exact_for_one_thread) {
     for (int i = 0; i < 200000; i++) {
         ns += next_random(&seed) % 100000 + 1;
         /* Waves, so that there are many peaks and many descents from them. */
-        bool alloc = held == 0 || (held < 512 && next_random(&seed) % 100 < (i / 700 % 2 ? 60 : 40));
+        bool alloc =
+            held == 0 || (held < 512 && next_random(&seed) % 100 < (i / 700 % 2 ? 60 : 40));
         int at = alloc ? held : (int)(next_random(&seed) % (uint64_t)held);
         if (alloc) {
             blocks[at] = next_random(&seed) % 100000 + 1;
@@ -150,7 +147,7 @@ Test(sites, below_90_percent_is_noted_once_and_forgotten_at_a_new_peak) {
         bool alloc;
         uint64_t below;
     } steps[] = {
-        {10, 1000, true, 0}, {20, 50, false, 0},    {30, 60, false, 30},
+        {10, 1000, true, 0}, {20, 50, false, 0}, {30, 60, false, 30},
         {40, 90, false, 30}, {50, 500, true, 0}, {60, 1300, false, 60},
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -160,7 +157,8 @@ Test(sites, below_90_percent_is_noted_once_and_forgotten_at_a_new_peak) {
     }
 }
 
-/* ---- windows -------------------------------------------------------------------------------------------- */
+/* ---- windows
+ * -------------------------------------------------------------------------------------------- */
 
 struct sample {
     uint64_t ns, after;
@@ -216,14 +214,15 @@ Test(windows, equal_the_definition_at_every_width) {
         cr_assert_eq(current, samples[count - 1].ns >> shift);
         for (uint32_t i = 0; i <= current; i++) {
             bool born;
-            struct trace_window want = by_hand(samples, count, (uint64_t)i << shift,
-                                               (uint64_t)(i + 1) << shift, &born);
+            struct trace_window want =
+                by_hand(samples, count, (uint64_t)i << shift, (uint64_t)(i + 1) << shift, &born);
             cr_assert_arr_eq(&window[i], &want, sizeof want, "round %lu window %u", round, i);
         }
     }
 }
 
-/* ---- threads -------------------------------------------------------------------------------------------- */
+/* ---- threads
+ * -------------------------------------------------------------------------------------------- */
 
 static void *hammer(void *argument) {
     uint64_t seed = (uint64_t)(uintptr_t)argument, held = 0;

@@ -9,7 +9,8 @@
 #include "atomic.h"
 #include "table.h"
 
-/* ---- memory for tables ------------------------------------------------------------------------------ */
+/* ---- memory for tables
+ * ------------------------------------------------------------------------------ */
 
 struct pool {
     int allowed; /* levels that may still be given */
@@ -62,7 +63,8 @@ static struct sum add_up(const struct table *t) {
     return sum;
 }
 
-/* ---- single steps ------------------------------------------------------------------------------------ */
+/* ---- single steps
+ * ------------------------------------------------------------------------------------ */
 
 Test(table, allocation_is_found_and_erased) {
     struct table t;
@@ -191,7 +193,8 @@ Test(table, full_is_said_and_nothing_is_overwritten) {
     drop(&t);
 }
 
-/* ---- real threads ------------------------------------------------------------------------------------- */
+/* ---- real threads
+ * ------------------------------------------------------------------------------------- */
 
 /* A driver with few addresses, so that they are reused at once. */
 #define ADDRESSES 512

@@ -35,7 +35,8 @@ static uint64_t probes;
 #define table_unmark       stepped_unmark
 #include "../../lib/table.c"
 
-/* ---- coroutines ---------------------------------------------------------------------------------------- */
+/* ---- coroutines
+ * ---------------------------------------------------------------------------------------- */
 
 #define FIBERS     6
 #define STACK      65536
@@ -57,15 +58,18 @@ static void stop(void) {
         swapcontext(&fibers[running], &scheduler);
 }
 
+static void make_fiber(int i, void (*body)(void)) {
+    getcontext(&fibers[i]);
+    fibers[i].uc_stack.ss_sp = stacks[i];
+    fibers[i].uc_stack.ss_size = STACK;
+    fibers[i].uc_link = &scheduler;
+    finished[i] = false;
+    makecontext(&fibers[i], body, 0);
+}
+
 static void run_all(void (*body)(void)) {
-    for (int i = 0; i < FIBERS; i++) {
-        getcontext(&fibers[i]);
-        fibers[i].uc_stack.ss_sp = stacks[i];
-        fibers[i].uc_stack.ss_size = STACK;
-        fibers[i].uc_link = &scheduler;
-        finished[i] = false;
-        makecontext(&fibers[i], body, 0);
-    }
+    for (int i = 0; i < FIBERS; i++)
+        make_fiber(i, body);
     for (int left = FIBERS; left;) {
         running = (int)(next_random() % FIBERS);
         if (finished[running])
@@ -76,7 +80,8 @@ static void run_all(void (*body)(void)) {
     running = -1;
 }
 
-/* ---- the driver and the model --------------------------------------------------------------------------- */
+/* ---- the driver and the model
+ * --------------------------------------------------------------------------- */
 
 #define ADDRESSES 96
 
@@ -229,8 +234,7 @@ Test(table_interleaved, a_miss_looks_at_a_bounded_number_of_slots) {
             .address = (i + 1) << 9, .bytes = 1, .site = 1, .space = TRACE_SPACE_POINTER};
         table_insert(&t, &entry, &old);
         if (i >= 1000) {
-            struct table_mark mark =
-                table_mark_freeing(&t, TRACE_SPACE_POINTER, (i - 999) << 9);
+            struct table_mark mark = table_mark_freeing(&t, TRACE_SPACE_POINTER, (i - 999) << 9);
             cr_assert(mark.slot && table_erase(&mark));
         }
     }

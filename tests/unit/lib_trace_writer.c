@@ -154,7 +154,8 @@ Test(trace_writer, eight_threads_get_memory_of_their_own) {
         cr_assert_eq(found[i], 3000);
 }
 
-/* ---- settings --------------------------------------------------------------------------------------------- */
+/* ---- settings
+ * --------------------------------------------------------------------------------------------- */
 
 Test(config, sizes) {
     static const struct {
@@ -162,10 +163,18 @@ Test(config, sizes) {
         uint64_t bytes;
         bool good;
     } rows[] = {
-        {"4096", 4096, true},      {"64M", 64ull << 20, true}, {"1GiB", 1ull << 30, true},
-        {"2k", 2048, true},        {"3KB", 3072, true},        {"0x10", 16, true},
-        {"", 0, false},            {"M", 0, false},            {"12X", 0, false},
-        {"-1", 0, false},          {"1Mi5", 0, false},         {"99999999999T", 0, false},
+        {"4096", 4096, true},
+        {"64M", 64ull << 20, true},
+        {"1GiB", 1ull << 30, true},
+        {"2k", 2048, true},
+        {"3KB", 3072, true},
+        {"0x10", 16, true},
+        {"", 0, false},
+        {"M", 0, false},
+        {"12X", 0, false},
+        {"-1", 0, false},
+        {"1Mi5", 0, false},
+        {"99999999999T", 0, false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         uint64_t bytes = 0;
