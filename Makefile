@@ -5,6 +5,9 @@ VERSION := 0.1.0
 SHELL   := /bin/bash
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
+ifeq ($(filter -j%,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell nproc)
+endif
 
 ifneq ($(V),1)
 Q := @
@@ -50,7 +53,7 @@ demo: all $(EXAMPLES) ## trace an example and print its report (real GPU if ther
 	$(Q)examples/demo.sh $(O)
 
 check: ## build with warnings as errors and run every test
-	$(Q)$(MAKE) --no-print-directory DEV=1 check-unit check-e2e check-stress check-gate check-asan check-tsan
+	$(Q)for suite in unit e2e stress gate asan tsan; do $(MAKE) --no-print-directory DEV=1 check-$$suite; done
 	$(Q)tests/summary.sh $(O)
 
 check-unit: $(UNIT)
@@ -128,7 +131,7 @@ $(O)/simgpu/libcudart.a: $(call obj,$(RT_SRC))
 $(O)/simgpu/v%/libcuda.so.1: $(SIM_SRC)
 	$(call say,LINK)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE) -fPIC -Itests/simgpu -DSIMGPU_PROC_ADDRESS=$* -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -o $@ $^ -lpthread -ldl
+	$(Q)$(CC) $(BASE) -fPIC -Itests/simgpu -DSIMGPU_PROC_ADDRESS=$* -shared -Wl,-soname,libcuda.so.1 -Wl,-Bsymbolic -Wno-missing-prototypes -o $@ $(SIM_SRC) -lpthread -ldl
 $(O)/simgpu/conformance: tests/simgpu/conformance.c
 	$(call say,CC)
 	@mkdir -p $(@D)

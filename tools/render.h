@@ -1,0 +1,34 @@
+/*
+ * One interface for what prints a report. A renderer prints what the report holds, and decides
+ * nothing about its meaning. Called by cmd_report.c.
+ */
+#ifndef TOOLS_RENDER_H
+#define TOOLS_RENDER_H
+
+#include "view.h"
+
+#include <stdio.h>
+
+enum render_part {
+    PART_PEAK = 1u << 0,
+    PART_LEAKS = 1u << 1,
+    PART_REST = 1u << 2, /* processes, totals, losses, notes */
+};
+
+struct report {
+    const struct job *job;
+    const struct view *view;
+    unsigned parts; /* enum render_part */
+    enum view_by by;
+    size_t top; /* rows a table shows; the rest is one more row */
+    bool full_stacks;
+    bool colour;
+    size_t width; /* columns of the terminal */
+};
+
+/* False when memory is exhausted. */
+bool render_table(const struct report *report, FILE *out);
+bool render_csv(const struct report *report, FILE *out);
+bool render_json(const struct report *report, FILE *out);
+
+#endif

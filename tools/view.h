@@ -1,0 +1,104 @@
+/*
+ * What a report shows: sites with their stacks, filtered, grouped and sorted; totals of several
+ * processes and devices summed.
+ *
+ * This is where symbols meet the books. Called by cmd_report.c and the renderers; one thread.
+ */
+#ifndef TOOLS_VIEW_H
+#define TOOLS_VIEW_H
+
+#include "backtrace.h"
+#include "job.h"
+
+#include <regex.h>
+
+/* What is known in numbers of a site or of several together. */
+enum measure {
+    MEASURE_AT_PEAK_BYTES,
+    MEASURE_END_OF_WORK_BYTES,
+    MEASURE_END_OF_WORK_COUNT,
+    MEASURE_LIVE_BYTES,
+    MEASURE_LIVE_COUNT,
+    MEASURE_OWN_PEAK_BYTES,
+    MEASURE_ALLOCS,
+    MEASURE_FREES,
+    MEASURE_LIMIT
+};
+
+enum view_by { BY_LINE, BY_FUNCTION, BY_LIBRARY, BY_STACK };
+extern const char *const view_by_names[]; /* in that order; NULL-terminated */
+
+struct view_filter {
+    int ledger;            /* enum trace_ledger; 0: all */
+    const char *device;    /* ordinal or beginning of a UUID; NULL: all */
+    const regex_t *focus;  /* only sites with such a frame; NULL: all */
+    const regex_t *ignore; /* no site with such a frame */
+};
+
+/* Sites that are shown as one. */
+struct view_row {
+    size_t process; /* the only one, or the first */
+    size_t processes;
+    size_t stacks;
+    uint8_t ledger;
+    uint8_t kind;
+    bool other;                        /* takes the events of sites that found no room */
+    uint16_t ordinal;                  /* the device in its process */
+    uint32_t device;                   /* index in job.devices, or DEVICE_NONE */
+    uint32_t total;                    /* index in view.sums */
+    const struct backtrace *backtrace; /* of the largest of them */
+    char id[SITE_ID_BYTES];
+    uint64_t values[MEASURE_LIMIT];
+};
+
+/* A ledger's group of kinds on one device, over all processes. */
+struct view_sum {
+    uint8_t ledger;
+    uint8_t group;
+    uint32_t device;
+    size_t processes;
+    uint64_t live_bytes, live_count;
+    uint64_t end_of_work_bytes, end_of_work_count;
+    uint64_t peak_bytes;   /* of several processes: the sum of each one's own */
+    int64_t residue_bytes; /* peak_bytes less the shares of all sites */
+    uint64_t peak_ns, below_90_ns, last_alloc_ns; /* of one process; of several 0 */
+    struct profile_kind kinds[TRACE_KIND_SLOTS];
+};
+
+struct view {
+    const struct job *job;
+    struct view_row *sites; /* one a site of each process that passed the filter */
+    size_t site_count;
+    struct view_sum *sums;
+    size_t sum_count;
+    bool sites_filtered; /* by focus or ignore: rows do not add up to the sums */
+};
+
+/* False only when memory is exhausted. */
+bool view_build(struct view *view, const struct job *job, struct backtraces *backtraces,
+                const struct view_filter *filter);
+void view_free(struct view *view);
+
+struct view_rows {
+    struct view_row *rows; /* the largest first */
+    size_t count;
+    uint64_t sums[MEASURE_LIMIT]; /* of all rows */
+};
+
+/*
+ * Groups the sites. The largest by `sort` come first; where that
+ * is zero a row is left out, unless `all`. Rows of several processes are one unless `per_process`.
+ */
+struct view_grouping {
+    enum view_by by;
+    enum measure sort;
+    bool per_process;
+    bool all;
+    int ledger;                 /* 0: all */
+    const struct view_sum *sum; /* only sites of this one; NULL: all */
+};
+bool view_group(const struct view *view, const struct view_grouping *grouping,
+                struct view_rows *rows);
+void view_rows_free(struct view_rows *rows);
+
+#endif
