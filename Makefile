@@ -23,7 +23,7 @@ BASE    := -std=gnu11 -D_GNU_SOURCE -g -O2 -fno-omit-frame-pointer $(WARN) $(SAN
            -Iinclude -DCUHEAP_VERSION='"$(VERSION)"' -MMD -MP $(CFLAGS)
 # lib/ lives in other people's processes: hidden names, no lazy binding, glibc alone.
 LIB_CFLAGS  := $(BASE) -fPIC -fvisibility=hidden -fno-semantic-interposition -Ilib
-LIB_LDFLAGS := -shared -Wl,-soname,libcuheap.so -Wl,--version-script=lib/exports.map -Wl,-z,now \
+LIB_LDFLAGS := -shared -Wl,-soname,libcuheap.so -Wl,--version-script=lib/exports.map -Wl,-z,now -Wl,-Bsymbolic \
                -Wl,-z,relro $(if $(SAN),,-Wl,-z,defs) -Wl,--no-as-needed -l:libdl.so.2
 TOOL_CFLAGS := $(BASE) -Itools
 TOOL_LIBS   := -ldw -lelf -ljansson -liberty

@@ -14,6 +14,10 @@
         hint    #34 /* bti c */
         cbz     x1, .Lon_\name
         ldrb    w9, [x1]
+        .ifc \name, dlvsym
+        cmp     w9, #'d'
+        b.eq    .Lask_\name
+        .endif
         cmp     w9, #'c'
         b.ne    .Lon_\name
         ldrb    w9, [x1, #1]
@@ -23,6 +27,7 @@
         sub     w9, w9, #'A'
         cmp     w9, #25
         b.hi    .Lon_\name
+.Lask_\name:
         stp     x29, x30, [sp, #-48]!
         .cfi_adjust_cfa_offset 48
         .cfi_rel_offset x29, 0

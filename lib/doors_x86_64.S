@@ -1,7 +1,8 @@
 /*
  * dlsym and dlvsym. The real ones tell their caller by the return address, so every look-up that is
  * none of ours must reach them by a jump, with registers and stack as they came: that cannot be
- * written in C. A name that does not begin with "cu" and a capital goes straight on.
+ * written in C. A name that does not begin with "cu" and a capital goes straight on; but dlvsym also
+ * asks about names in "d": other interposers look for the next dlsym by its version.
  */
 #if defined(__x86_64__)
 
@@ -17,6 +18,10 @@
         endbr64
         testq   %rsi, %rsi
         je      .Lon_\name
+        .ifc \name, dlvsym
+        cmpb    $'d', (%rsi)
+        je      .Lask_\name
+        .endif
         cmpb    $'c', (%rsi)
         jne     .Lon_\name
         cmpb    $'u', 1(%rsi)
@@ -25,6 +30,7 @@
         subl    $'A', %eax
         cmpl    $25, %eax
         ja      .Lon_\name
+.Lask_\name:
         pushq   %rdi
         .cfi_adjust_cfa_offset 8
         pushq   %rsi

@@ -34,6 +34,7 @@ struct process {
 static struct process *process;
 static bool wipes = true;     /* the kernel knows MADV_WIPEONFORK */
 static bool forked;           /* this process was forked without exec */
+static bool exit_watched;     /* at_exit will be called */
 static bool filtered;         /* CUHEAP_OFF, CUHEAP_EXE or CUHEAP_RANKS say no */
 static char load_folder[512]; /* working directory at load */
 
@@ -74,9 +75,21 @@ static void leave_preload(void) {
         unsetenv("LD_PRELOAD");
 }
 
-static void prepare_unwinder(void) {
-    if (!filtered && config.stacks & CONFIG_STACKS_NATIVE)
+/* Loading takes the loader's lock, which in a forked child may be held for ever by a thread that is
+   gone: there only when the program's own look-up has just shown that it is not. */
+static void prepare_unwinder(bool in_loader) {
+    if (!filtered && config.stacks & CONFIG_STACKS_NATIVE && (in_loader || !forked))
         unwind_load(resolve_real_dlsym);
+}
+
+static void notice_fork(struct process *mine);
+static struct process *current_process(void);
+
+static void before_look_up(bool in_loader) {
+    struct process *mine = current_process();
+    if (mine && !load_acquire(&mine->born))
+        notice_fork(mine);
+    prepare_unwinder(in_loader);
 }
 
 static void load(void) {
@@ -95,9 +108,11 @@ static void load(void) {
     mine->born = 1;
     mine->pid = wipes ? 0 : (uint32_t)getpid();
     mine->state = filtered ? LIFECYCLE_OFF : LIFECYCLE_NEW;
-    resolve_on_first_use = prepare_unwinder;
+    resolve_before = before_look_up;
     store_release(&process, mine); /* pairs with lifecycle_recorder */
 }
+
+static void at_exit(int exit_code, void *argument);
 
 /* Other libraries' constructors may call us before ours has run. */
 __attribute__((constructor)) static void constructor(void) {
@@ -105,9 +120,12 @@ __attribute__((constructor)) static void constructor(void) {
     resolve_init();
     if (!process)
         load();
+    /* Now: later, in a forked child, its lock may be held for ever. Being the first, it is called
+       last, after the destructors of all libraries. */
+    exit_watched = on_exit(at_exit, NULL) == 0;
     /* A program linked with libcuda asks no dlsym: now is the time when the loader is ours. */
     if (process && resolve_find_driver())
-        prepare_unwinder();
+        prepare_unwinder(true);
     errno = saved;
 }
 
@@ -131,7 +149,8 @@ static void at_exit(int exit_code, void *argument) {
 }
 
 __attribute__((destructor)) static void destructor(void) {
-    seal(-1);
+    if (!exit_watched)
+        seal(-1);
 }
 
 /* ---- where the trace goes
@@ -356,7 +375,7 @@ static bool begin(struct recorder *recorder) {
     void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED)
         return false;
-    prepare_unwinder();
+    prepare_unwinder(false);
     describe(block);
     bool done = create(recorder, (char *)block + TRACE_HEADER_BYTES, path_bytes, block) &&
                 record_init(recorder, config.stacks & CONFIG_STACKS_NATIVE, config.depth);
@@ -364,7 +383,6 @@ static bool begin(struct recorder *recorder) {
     if (!done)
         return false;
     add_notes(&recorder->trace);
-    on_exit(at_exit, NULL);
     return true;
 }
 

@@ -216,16 +216,15 @@ void record_free_end(struct record_call *call, uint64_t address, CUresult code) 
     struct recorder *recorder = call->recorder;
     const struct table_mark *mark = &call->mark;
     int saved = errno;
-    if (!mark->slot) {
-        if (address && code == CUDA_SUCCESS)
-            trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
-    } else if (code == CUDA_SUCCESS) {
-        table_erase(mark); /* or superseded: gone from the books either way */
-        book_free(recorder, mark->site, mark->bytes, trace_now(&recorder->trace));
-    } else {
+    if (address && !mark->slot)
+        trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
+    if (address && code != CUDA_SUCCESS)
         trace_lose(&recorder->trace, TRACE_LOSS_FAILED_FREES, 1);
-        /* Handed out again meanwhile: the driver freed it and returned an older error. */
-        if (!table_unmark(mark))
+    if (mark->slot) {
+        /* Erased, or superseded: handed out again meanwhile. Superseded after a refusal, too: then
+           the driver did free it and returned an older error. */
+        bool gone = code == CUDA_SUCCESS ? (table_erase(mark), true) : !table_unmark(mark);
+        if (gone)
             book_free(recorder, mark->site, mark->bytes, trace_now(&recorder->trace));
     }
     errno = saved;

@@ -37,7 +37,7 @@ static void *const wrappers[ROW_COUNT] = {
 
 void *resolve_known[ROW_COUNT];
 struct driver_calls driver;
-void (*resolve_on_first_use)(void);
+void (*resolve_before)(bool in_loader);
 uint64_t resolve_unhooked, resolve_second_driver;
 
 /* A mapped libcuda and where its functions are. */
@@ -53,6 +53,11 @@ static uint32_t learning;
 /* The next definitions after ours; the stubs jump through the first two. */
 void *resolve_next_dlsym, *resolve_next_dlvsym;
 static int (*next_dlclose)(void *handle);
+
+static void before(bool in_loader) {
+    if (resolve_before)
+        resolve_before(in_loader);
+}
 
 /* ---- what stands behind us ----------------------------------------------------------------------
  */
@@ -74,6 +79,13 @@ static bool look_behind_us(const struct object *object, void *argument) {
     else if (search->passed_us)
         search->found = object_symbol(object, search->name);
     return search->found != NULL;
+}
+
+/* Meets the object that begins at search->found before it meets us. */
+static bool is_before_us(const struct object *object, void *argument) {
+    struct search *search = argument;
+    search->passed_us |= is_us(object);
+    return !search->passed_us && object->start == (uintptr_t)search->found;
 }
 
 static void *next_definition(const char *name) {
@@ -259,8 +271,7 @@ static struct answer answer_global(const struct question *q) {
 static struct answer answer(const struct question *q) {
     if (q->handle == RTLD_NEXT || row_named(q->name) < 0)
         return (struct answer){NULL, q->real};
-    if (resolve_on_first_use)
-        resolve_on_first_use();
+    before(true);
     if (q->handle == RTLD_DEFAULT)
         return answer_global(q);
     void *found = q->version ? q->real_dlvsym(q->handle, q->name, q->version)
@@ -268,6 +279,23 @@ static struct answer answer(const struct question *q) {
     if (found && is_ours(found)) /* the handle of the program itself: it sees what is preloaded */
         return answer_global(q);
     return (struct answer){found ? substitute(found, q->name, q->caller) : NULL, NULL};
+}
+
+/* Who stands before us in the search order finds us next, as by any other name: our own names have
+   no version, so that the real dlvsym would pass us over. */
+static void *next_for_interposer(const void *caller, const char *name) {
+    static const struct {
+        const char *name;
+        void *pointer;
+    } ours[] = {{"dlsym", (void *)dlsym}, {"dlvsym", (void *)dlvsym}, {"dlclose", (void *)dlclose}};
+    struct object object;
+    struct search before_us = {.name = name};
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        if (!strcmp(name, ours[i].name) && objects_find((uintptr_t)caller, &object)) {
+            before_us.found = (void *)object.start;
+            return objects_each(is_before_us, &before_us) ? ours[i].pointer : NULL;
+        }
+    return NULL;
 }
 
 struct answer resolve_dlsym(void *handle, const char *name, const void *caller) {
@@ -282,12 +310,16 @@ struct answer resolve_dlvsym(void *handle, const char *name, const char *version
         resolve_init();
     struct question q = {handle, name, version, caller, NULL, NULL, resolve_next_dlvsym};
     q.real = (void *)q.real_dlvsym;
+    if (*name == 'd') {
+        before(true);
+        void *ours = handle == RTLD_NEXT ? next_for_interposer(caller, name) : NULL;
+        return (struct answer){ours, ours ? NULL : q.real};
+    }
     return answer(&q);
 }
 
 void *resolve_search(enum row row) {
-    if (resolve_on_first_use)
-        resolve_on_first_use();
+    before(false);
     void *found = next_definition(resolve_names[row]), *known = NULL;
     bool any = resolve_find_driver();
     for (uint32_t i = 0; any && !found && i < load_acquire(&image_count); i++)
@@ -302,6 +334,7 @@ void *resolve_search(enum row row) {
 
 /* The name as asked has no version in it: count it if one of our rows could have been meant. */
 static void *substitute_by_address(void *address, const char *symbol, const void *caller) {
+    before(false);
     if (!image_of((uintptr_t)address))
         resolve_find_driver();
     const struct image *image = image_of((uintptr_t)address);
@@ -345,6 +378,7 @@ EXPORT int dlclose(void *handle) {
     if (!load_acquire(&next_dlclose))
         resolve_init();
     add_acq_rel(&modules_unloads, 1);
+    before(false);
     int rc = next_dlclose(handle);
     add_acq_rel(&modules_unloads, 1);
     if (load_acquire(&image_count))

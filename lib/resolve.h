@@ -58,8 +58,9 @@ void resolve_forked(void);
 /* Is a libcuda mapped? Learns its addresses if it is new. */
 bool resolve_find_driver(void);
 
-/* Called when a hooked name is first asked for: the program is in the loader anyway. */
-extern void (*resolve_on_first_use)(void);
+/* Called before anything is looked for. in_loader: by a look-up of the program's own, which has the
+   loader's lock to itself. */
+extern void (*resolve_before)(bool in_loader);
 
 /* Answers that could not be replaced, since the process began: they become losses of the trace. */
 extern uint64_t resolve_unhooked, resolve_second_driver;

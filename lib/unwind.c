@@ -1,11 +1,13 @@
 #include "unwind.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <execinfo.h>
 #include <libunwind.h>
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -531,6 +533,39 @@ static void *open_beside(const char *name) {
     return access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
+static int initialise(void *unused) {
+    struct learning learning = {.pc = 0};
+    unw_cursor_t cursor;
+    (void)unused;
+    space = unw.create_addr_space(&accessors, 0);
+    if (space) {
+        unw.set_caching_policy(space, UNW_CACHE_NONE);
+        unw.init_remote(&cursor, space, &learning); /* the first one initialises the library */
+    }
+    return 0;
+}
+
+/*
+ * libunwind opens a pipe when it is initialised, for a way of asking about memory that we never
+ * use. A program's descriptors must have the numbers that they would have without us. So this is
+ * done in a child that shares the memory but has a table of descriptors of its own, while we stand
+ * still as in a vfork; without an exit signal, nobody's SIGCHLD handler or wait sees it.
+ */
+static void initialise_elsewhere(void) {
+    const size_t bytes = 256 << 10;
+    char *stack = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pid_t child = -1;
+    if (stack != MAP_FAILED)
+        child = clone(initialise, stack + bytes, CLONE_VM | CLONE_VFORK, NULL);
+    if (child > 0)
+        while (waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR)
+            ;
+    else
+        initialise(NULL); /* not allowed here: then with the pipe */
+    if (stack != MAP_FAILED)
+        munmap(stack, bytes);
+}
+
 /* RTLD_LOCAL: its _Unwind_ names must not take over the program's exceptions. */
 static bool load_libunwind(dlsym_function *find) {
     /* What it needs itself may lie beside us too; the loader finds it then by its name. */
@@ -549,10 +584,11 @@ static bool load_libunwind(dlsym_function *find) {
     }
     void *memory = mmap(NULL, CACHE_SETS * sizeof *cache, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    space = unw.create_addr_space(&accessors, 0);
-    if (memory == MAP_FAILED || !space)
+    if (memory == MAP_FAILED)
         return false;
-    unw.set_caching_policy(space, UNW_CACHE_NONE);
+    initialise_elsewhere();
+    if (!space)
+        return false;
     cache = memory;
     return true;
 }

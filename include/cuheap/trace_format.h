@@ -205,7 +205,8 @@ enum trace_unwinder {
     X(FAILED_FREES, "failed_frees", "frees that the driver refused")                               \
     X(STACK_TRUNCATED, "stack_truncated", "stacks deeper than the depth limit")                    \
     X(STACK_INCOMPLETE, "stack_incomplete", "stacks cut short: code without unwind information")   \
-    X(STACK_SMALL, "stack_small", "stacks left out: too little room on the thread's own stack")    \
+    X(STACK_SMALL, "stack_small",                                                                  \
+      "stacks left out or cut short: too little room on the thread's own stack")                   \
     X(STACK_CHILD, "stack_child", "frames not unwound because the process was forked")             \
     X(COUNTERS_DELAYED, "counters_delayed",                                                        \
       "updates of a site that met another one's: its share "                                       \

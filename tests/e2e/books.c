@@ -65,6 +65,11 @@ static int device_of(json_t *site) {
     return json_is_integer(device) ? (int)json_integer_value(device) : -1;
 }
 
+/* A function that the program gave the name of a C++ method is reported by that. */
+static const char *reported_name(const char *function) {
+    return strcmp(function, "model_load") ? function : "model::Encoder::load(unsigned long)";
+}
+
 static bool site_is_at(json_t *site, const struct place *p, const char *file) {
     json_t *blame = json_object_get(site, "blame");
     const char *function = json_string_value(json_object_get(blame, "function"));
@@ -73,7 +78,8 @@ static bool site_is_at(json_t *site, const struct place *p, const char *file) {
     if (!function || !path || !kind)
         return false;
     size_t tail = strlen(path) > strlen(file) ? strlen(path) - strlen(file) : 0;
-    return !strcmp(function, p->function) && !strcmp(kind, p->kind) && !strcmp(path + tail, file) &&
+    return !strcmp(function, reported_name(p->function)) && !strcmp(kind, p->kind) &&
+           !strcmp(path + tail, file) &&
            json_integer_value(json_object_get(blame, "line")) == p->line &&
            device_of(site) == p->device;
 }
@@ -193,7 +199,8 @@ static void compare_device_totals(json_t *report) {
 
 /* Timing may delay an update of shares; that is no byte lost. */
 static bool may_happen(const char *loss) {
-    return !named_losses_match && !strcmp(loss, "counters_delayed");
+    return !named_losses_match &&
+           (!strcmp(loss, "counters_delayed") || !strcmp(loss, "buckets_skipped"));
 }
 
 static void compare_losses(json_t *report, const char *out) {
@@ -221,7 +228,9 @@ static void compare_losses(json_t *report, const char *out) {
 
 void books_must_match(const struct run *run, json_t *report, const char *source_file) {
     read_places(run->out);
-    named_losses_match = places[0].ordered;
+    named_losses_match = true;
+    for (unsigned i = 0; i < place_count; i++)
+        named_losses_match &= places[i].ordered;
     unsigned sites = compare_places(report, source_file);
     size_t known = json_array_size(json_at(report, "sites"));
     cr_assert(sites == known, "%zu sites in the report, %u of them where the program allocated",

@@ -86,8 +86,12 @@ Test(doors, dlsym_on_a_handle) {
     answers_must_be_ours("handle");
 }
 
+/* The driver's symbols have no version, so that every such look-up fails, with us as without. */
 Test(doors, dlvsym_on_a_handle) {
-    answers_must_be_ours("version");
+    struct run *plain = look_up("version", true), *traced = look_up("version", false);
+    cr_assert_str_eq(traced->out, plain->out);
+    run_free(plain);
+    run_free(traced);
 }
 
 Test(doors, default_scope_with_a_global_driver) {
@@ -106,8 +110,19 @@ Test(doors, proc_address_asked_for_itself) {
     answers_must_be_ours("itself");
 }
 
+/* dlerror says the same but for who was asking: the search that ends before us is our own. */
+static void hide_asker(char *out) {
+    for (char *from = out; (from = strstr(from, "NULL | ")) != NULL; from++) {
+        char *path = from + strlen("NULL | "), *text = strstr(path, ": undefined symbol");
+        if (text && text < strchrnul(path, '\n'))
+            memmove(path, text, strlen(text) + 1);
+    }
+}
+
 Test(doors, default_scope_without_a_driver_stays_empty) {
     struct run *plain = look_up("none", true), *traced = look_up("none", false);
+    hide_asker(plain->out);
+    hide_asker(traced->out);
     cr_assert_str_eq(traced->out, plain->out);
     cr_assert(!strstr(traced->out, "libcuheap.so:cu"));
     run_free(plain);

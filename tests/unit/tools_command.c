@@ -4,10 +4,12 @@
 #include "child.h"
 #include "command.h"
 #include "program.h"
+#include "trace_reader.h"
 
 #include <criterion/criterion.h>
 #include <criterion/redirect.h>
 #include <elf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,13 +26,28 @@ static void redirect(void) {
 
 TestSuite(command, .init = redirect);
 
+/* An argument vector of words, as the commands may reorder it. */
+struct words {
+    char text[512];
+    char *argv[16];
+    int argc;
+};
+
+static struct words *split(const char *text) {
+    static struct words storage[32];
+    static unsigned used;
+    struct words *words = &storage[used++];
+    cr_assert_lt(used, sizeof storage / sizeof *storage);
+    snprintf(words->text, sizeof words->text, "%s", text);
+    char *rest = words->text;
+    while ((words->argv[words->argc] = strtok_r(NULL, " ", &rest)))
+        words->argc++;
+    return words;
+}
+
 static int dispatch(const char *arguments) {
-    char line[256], *argv[16] = {0}, *rest = line;
-    int argc = 0;
-    snprintf(line, sizeof line, "%s", arguments);
-    while ((argv[argc] = strtok_r(NULL, " ", &rest)))
-        argc++;
-    return command_dispatch(argc, argv);
+    struct words *words = split(arguments);
+    return command_dispatch(words->argc, words->argv);
 }
 
 /* ---- options -----------------------------------------------------------------------------------
@@ -52,33 +69,29 @@ static const struct option_row rows[] = {
 static struct option_table table = {
     .command = "try", .arguments = "FILE", .summary = "Try.", .rows = rows, .row_count = 4};
 
-static enum options_result parse(struct settings *settings, char **argv, int *first) {
-    int argc = 0;
-    while (argv[argc])
-        argc++;
-    return options_parse(&table, settings, argc, argv, first);
+static enum options_result parse(struct settings *settings, struct words *words, int *first) {
+    return options_parse(&table, settings, words->argc, words->argv, first);
 }
 
 Test(command, options_follow_gnu_habits) {
     struct settings settings = {0};
     int first;
-    char *argv[] = {"try", "one", "-fn12", "--text=a b", "two", "--col", "green", "--", "-f", NULL};
-    cr_assert_eq(parse(&settings, argv, &first), OPTIONS_OK);
+    struct words *words = split("try one -fn12 --text=a=b two --col green -- -f");
+    cr_assert_eq(parse(&settings, words, &first), OPTIONS_OK);
     cr_expect(settings.flag);
     cr_expect_eq(settings.number, 12u);
-    cr_expect_str_eq(settings.text, "a b");
+    cr_expect_str_eq(settings.text, "a=b");
     cr_expect_eq(settings.choice, 1);
-    cr_assert_eq(first, 6);
-    cr_expect_str_eq(argv[first], "one");
-    cr_expect_str_eq(argv[first + 2], "-f");
+    cr_assert_eq(first, words->argc - 3);
+    cr_expect_str_eq(words->argv[first], "one");
+    cr_expect_str_eq(words->argv[first + 2], "-f");
 }
 
 Test(command, the_first_argument_may_end_the_options) {
     struct settings settings = {0};
     int first;
-    char *argv[] = {"try", "-f", "program", "-n", "x", NULL};
     table.first_ends = true;
-    cr_assert_eq(parse(&settings, argv, &first), OPTIONS_OK);
+    cr_assert_eq(parse(&settings, split("try -f program -n x"), &first), OPTIONS_OK);
     cr_expect_eq(first, 2);
     cr_expect_eq(settings.number, 0u);
 }
@@ -99,18 +112,18 @@ Test(command, wrong_options_are_told_in_one_line) {
         {"--colour=blue", "--colour takes one of red, green, not \"blue\""},
         {"--colour=\033[1m", "not \"\\x1b[1m\""},
     };
-    char expected[4096] = "";
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct settings settings = {0};
         int first;
-        char *argv[] = {"try", (char *)(uintptr_t)wrong[i].option, NULL};
-        cr_expect_eq(parse(&settings, argv, &first), OPTIONS_ERROR, "%s", wrong[i].option);
+        char line[64];
+        snprintf(line, sizeof line, "try %s", wrong[i].option);
+        cr_expect_eq(parse(&settings, split(line), &first), OPTIONS_ERROR, "%s", line);
     }
     fflush(stderr);
     char text[8192] = "";
     FILE *err = cr_get_redirected_stderr();
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        cr_assert_not_null(fgets(text, sizeof text, err), "%s", expected);
+        cr_assert_not_null(fgets(text, sizeof text, err));
         cr_expect_eq(strncmp(text, "cuheap try: ", 12), 0, "%s", text);
         cr_expect(strstr(text, wrong[i].expected), "%s: %s", wrong[i].option, text);
     }
@@ -151,8 +164,7 @@ static void expect_in_page(const char *page, const struct option_table *options)
     char path[128], text[65536];
     snprintf(path, sizeof path, "tools/man/%s", page);
     FILE *file = fopen(path, "re");
-    if (!file)
-        cr_skip_test("not run from the top of the source tree");
+    cr_assert_not_null(file, "no page %s", path);
     size_t bytes = fread(text, 1, sizeof text - 1, file);
     text[bytes] = '\0';
     fclose(file);
@@ -175,11 +187,60 @@ static void expect_in_page(const char *page, const struct option_table *options)
 }
 
 Test(command, man_pages_explain_every_option) {
+    if (access("tools/man", R_OK) != 0)
+        cr_skip_test("not run from the top of the source tree");
     for (size_t i = 0; i < command_count; i++) {
         char page[64];
         snprintf(page, sizeof page, "cuheap-%s.1", commands[i].name);
         if (commands[i].options->row_count)
             expect_in_page(page, commands[i].options);
+    }
+}
+
+Test(command, the_page_of_the_format_has_all_of_it) {
+    static const char *const names[] = {
+#define X(name, key, meaning) key,
+        TRACE_LOSSES(X) TRACE_COUNTERS(X)
+#undef X
+#define X(number, name, text) text,
+            TRACE_SECTIONS(X)
+#undef X
+#define X(number, name, text, group) text,
+                TRACE_KINDS(X)
+#undef X
+    };
+    static const size_t sizes[] = {
+        sizeof(struct trace_header),       sizeof(struct trace_device),
+        sizeof(struct trace_region),       sizeof(struct trace_module),
+        sizeof(struct trace_string),       sizeof(struct trace_native_stack),
+        sizeof(struct trace_python_stack), sizeof(struct trace_python_place),
+        sizeof(struct trace_site),         sizeof(struct trace_total),
+        sizeof(struct trace_window),       sizeof(struct trace_slot),
+        sizeof(struct trace_context),      sizeof(struct trace_pool),
+        sizeof(struct trace_range),        sizeof(struct trace_mark),
+        sizeof(struct trace_failure),      sizeof(struct trace_copy),
+        sizeof(struct trace_event),        sizeof(struct trace_note),
+    };
+    static char text[131072];
+    FILE *file = fopen("tools/man/cuheap-trace.5", "re");
+    if (!file)
+        cr_skip_test("not run from the top of the source tree");
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char word[80];
+        snprintf(word, sizeof word, " %s ", names[i]);
+        cr_expect(strstr(text, word), "%s", names[i]);
+    }
+    /* A structure's table ends with its size. */
+    size_t ends = 0;
+    for (const char *line = text; *line; line += strcspn(line, "\n") + 1)
+        ends += strncmp(line + strspn(line, " 0123456789"), "end\n", 4) == 0;
+    cr_expect_eq(ends, sizeof sizes / sizeof *sizes);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char end[32];
+        snprintf(end, sizeof end, "\n%6zu  end\n", sizes[i]);
+        cr_expect(strstr(text, end), "a structure of %zu bytes", sizes[i]);
     }
 }
 
@@ -189,12 +250,15 @@ Test(command, man_pages_explain_every_option) {
 static char folder[64];
 
 static char *make_file(const char *name, const void *bytes, size_t size, mode_t mode) {
-    char *path = NULL;
+    static char paths[16][128];
+    static unsigned used;
+    char *path = paths[used++];
+    cr_assert_lt(used, sizeof paths / sizeof *paths);
     if (!folder[0]) {
         strcpy(folder, "/tmp/cuheap-command-XXXXXX");
         cr_assert_not_null(mkdtemp(folder));
     }
-    cr_assert_gt(asprintf(&path, "%s/%s", folder, name), 0);
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
     FILE *file = fopen(path, "we");
     cr_assert_not_null(file);
     fwrite(bytes, 1, size, file);
@@ -205,7 +269,7 @@ static char *make_file(const char *name, const void *bytes, size_t size, mode_t 
 
 static void remove_files(void) {
     char command[128];
-    snprintf(command, sizeof command, "rm -rf %s", folder);
+    snprintf(command, sizeof command, "/bin/rm -rf %s", folder);
     cr_expect_eq(system(command), 0);
 }
 
@@ -290,7 +354,9 @@ Test(command, run_finds_programs_as_a_shell_does) {
 }
 
 static struct child_end run_shell(const char *script) {
-    char *argv[] = {"sh", "-c", (char *)(uintptr_t)script, NULL};
+    char name[] = "sh", option[] = "-c", text[256];
+    char *argv[] = {name, option, text, NULL};
+    snprintf(text, sizeof text, "%s", script);
     return child_run("/bin/sh", argv);
 }
 
@@ -302,8 +368,7 @@ Test(command, run_ends_as_its_program_did) {
     end = run_shell("kill -KILL $$");
     cr_expect_eq(end.code, 128 + SIGKILL);
     cr_expect_eq(end.signal, SIGKILL);
-    char *argv[] = {"missing", NULL};
-    end = child_run("/no/such/program", argv);
+    end = child_run("/no/such/program", split("missing")->argv);
     cr_expect_eq(end.pid, 0);
     cr_expect_eq(end.error, ENOENT);
 }

@@ -18,6 +18,8 @@
 
 static char folder[64];
 static struct trace_builder *builder;
+static char *kept[32]; /* paths of a test, freed at its end */
+static unsigned kept_count;
 
 static void set_up(void) {
     strcpy(folder, "/tmp/cuheap-job-XXXXXX");
@@ -30,6 +32,8 @@ static void tear_down(void) {
     snprintf(command, sizeof command, "rm -rf %s", folder);
     cr_assert_eq(system(command), 0);
     builder_free(builder);
+    while (kept_count)
+        free(kept[--kept_count]);
 }
 
 TestSuite(job, .init = set_up, .fini = tear_down);
@@ -37,7 +41,8 @@ TestSuite(job, .init = set_up, .fini = tear_down);
 static char *path_in(const char *name) {
     char *path = NULL;
     cr_assert_gt(asprintf(&path, "%s/%s", folder, name), 0);
-    return path;
+    cr_assert_lt(kept_count, sizeof kept / sizeof *kept);
+    return kept[kept_count++] = path;
 }
 
 /* Writes the builder's trace as a process of a job. */
@@ -100,6 +105,7 @@ Test(job, what_cannot_be_read_in_a_folder_is_left_out_with_a_word) {
     cr_expect(strstr(text, "cuheap report: left out: "), "%s", text);
     cr_expect(strstr(text, "broken.trace: not a cuheap trace"), "%s", text);
     cr_expect_eq(strchr(text, '\n'), text + strlen(text) - 1, "one line");
+    free(text);
     job_close(&job);
     /* Named by itself it is an error. */
     path = path_in("broken.trace");

@@ -24,6 +24,14 @@ static struct symbols *symbols;
 static struct backtraces *backtraces;
 static struct view view;
 static char path[2][64];
+static char *kept[64]; /* texts of a test, freed at its end */
+static unsigned kept_count;
+
+static char *keep(char *text) {
+    cr_assert_not_null(text);
+    cr_assert_lt(kept_count, sizeof kept / sizeof *kept);
+    return kept[kept_count++] = text;
+}
 
 static uint32_t python_stack(const char *function, const char *file, uint32_t line) {
     uint32_t places[] = {builder_python_place(builder, function, file, line),
@@ -59,6 +67,8 @@ static void tear_down(void) {
     symbols_close(symbols);
     job_close(&job);
     builder_free(builder);
+    while (kept_count)
+        free(kept[--kept_count]);
 }
 
 TestSuite(report, .init = set_up, .fini = tear_down);
@@ -90,7 +100,7 @@ static char *render(bool (*renderer)(const struct report *report, FILE *out), un
     FILE *out = open_memstream(&text, &size);
     cr_assert(renderer(&report, out));
     fclose(out);
-    return text;
+    return keep(text);
 }
 
 /* Adds up what the rows of a table hold; the sizes here are below 1 MiB and shown exactly or in
@@ -124,7 +134,7 @@ static char *line_with(const char *text, const char *what) {
     cr_assert_not_null(at, "no \"%s\" in:\n%s", what, text);
     while (at > text && at[-1] != '\n')
         at--;
-    return strndup(at, strcspn(at, "\n"));
+    return keep(strndup(at, strcspn(at, "\n")));
 }
 
 Test(report, shows_the_rest_in_one_row_so_that_columns_add_up) {
