@@ -5,7 +5,7 @@ VERSION := 0.1.0
 SHELL   := /bin/bash
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-ifeq ($(filter -j%,$(MAKEFLAGS)),)
+ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 
@@ -144,7 +144,7 @@ $(O)/e2e/%: tests/e2e/programs/%.c $(SIM)
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) -Itests/simgpu -o $@ $< $(O)/simgpu/libcudart.a $(subst @O@,$(O),$(call linkflags,$<)) -lpthread -ldl
-$(O)/e2e/%.so: tests/e2e/programs/lib_%.c
+$(O)/e2e/%.so: tests/e2e/programs/lib_%.c $(SIM)
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) -Itests/simgpu -fPIC -shared -o $@ $< $(subst @O@,$(O),$(call linkflags,$<)) -lpthread -ldl

@@ -93,5 +93,9 @@ struct child_end child_run(const char *path, char **argv) {
     struct child_end end = wait_for(pid);
     child_pid = 0;
     restore_signals(before);
-    return bytes == sizeof error ? (struct child_end){.error = error} : end;
+    if (bytes == sizeof error) {
+        end.pid = 0;
+        end.error = error;
+    }
+    return end;
 }

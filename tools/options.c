@@ -109,7 +109,10 @@ static enum options_result refuse_option(const struct option_table *table, int v
         return refuse(table, "option %s needs a value", name);
     if (is_long && optopt)
         return refuse(table, "option %s takes no value", name);
-    return refuse(table, "no option %s, or not only one that begins so", name);
+    size_t length = strcspn(name, "="), like = 0;
+    for (size_t i = 0; is_long && i < table->row_count; i++)
+        like += strncmp(table->rows[i].name, name + 2, length - 2) == 0;
+    return refuse(table, like > 1 ? "option %s could be several" : "no option %s", name);
 }
 
 enum options_result options_parse(const struct option_table *table, void *settings, int argc,

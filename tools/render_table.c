@@ -244,14 +244,13 @@ static void print_fitted(const struct painter *painter, const char *name, const 
     size_t name_columns = text_columns(name), place_columns = text_columns(place);
     size_t gap = place_columns ? 2 : 0;
     if (name_columns + gap + place_columns > columns) {
-        size_t least = columns / 2 < place_columns ? columns / 2 : place_columns;
+        size_t base = text_columns(text_basename(place)) + 3; /* and the "..." before it */
+        size_t least = base < columns / 2 ? base : columns / 2;
         size_t for_name = columns - least - gap;
-        if (for_name > name_columns)
-            for_name = name_columns;
-        fprintf(painter->out, "%s", text_keep_start(cut, sizeof cut, name, for_name));
-        place_columns = columns - for_name - gap;
-    } else
-        fprintf(painter->out, "%s", name);
+        name_columns = name_columns < for_name ? name_columns : for_name;
+        place_columns = columns - name_columns - gap;
+    }
+    fputs(text_keep_start(cut, sizeof cut, name, name_columns), painter->out);
     if (gap)
         fprintf(painter->out, "  %s", text_keep_end(cut, sizeof cut, place, place_columns));
 }
@@ -260,7 +259,7 @@ static void print_frame(const struct painter *painter, const struct frame *frame
     char name[CELL_BYTES], place[CELL_BYTES];
     column_frame_name(frame, name, sizeof name - 16);
     describe_place(frame, place, sizeof place);
-    if (frame->inlined && columns > 12) {
+    if (frame->inlined && columns > WHERE_MIN) {
         print_fitted(painter, name, place, columns - 10);
         fputs(" (inlined)", painter->out);
     } else
@@ -351,7 +350,7 @@ static void print_figures(const struct painter *painter, const struct table *tab
 static void print_origin(const struct painter *painter, const struct view_row *row) {
     const struct frame *blame = backtrace_blame(row->backtrace);
     const char *label = row->backtrace->label;
-    bool call = label && blame && blame->function != label;
+    bool call = label && blame && blame->function != label && !painter->report->full_stacks;
     if (!call && row->stacks == 1)
         return;
     begin_line(painter);

@@ -102,6 +102,7 @@ Test(command, wrong_options_are_told_in_one_line) {
         const char *expected;
     } wrong[] = {
         {"--nonsense", "no option --nonsense"},
+        {"--fl=1", "option --fl=1 takes no value"},
         {"-x", "no option -x"},
         {"--number", "option --number needs a value"},
         {"-n", "option -n needs a value"},

@@ -91,10 +91,12 @@ static void load(unsigned processes, const struct view_filter *filter) {
     cr_assert(view_build(&view, &job, backtraces, filter ? filter : &all));
 }
 
+static size_t width = 100;
+
 static char *render(bool (*renderer)(const struct report *report, FILE *out), unsigned parts,
                     size_t top) {
     struct report report = {
-        .job = &job, .view = &view, .parts = parts, .by = BY_LINE, .top = top, .width = 100};
+        .job = &job, .view = &view, .parts = parts, .by = BY_LINE, .top = top, .width = width};
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
@@ -178,6 +180,15 @@ Test(report, prints_exact_totals_and_where) {
     cr_expect(strstr(line, "place_14  /home/u/train.py:24"), "%s", line);
     for (const char *at = text; *at; at += strcspn(at, "\n") + 1)
         cr_expect_leq(strcspn(at, "\n"), 100u, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
+Test(report, in_a_narrow_terminal_the_folder_gives_way_first) {
+    width = 70;
+    load(1, NULL);
+    char *line = line_with(render(render_table, PART_PEAK, 1), "place_14");
+    cr_expect_eq(strlen(line), 70u, "%s", line);
+    cr_expect(strstr(line, "place_14  ..."), "%s", line);
+    cr_expect(strstr(line, "train.py:24"), "%s", line);
 }
 
 Test(report, names_what_was_lost) {

@@ -33,6 +33,7 @@ int main(void) {
     int tested = 0, passing = 0, failing = 0, crashing = 0;
     for (const struct plain_test *test = tests; test; test = test->next) {
         int status;
+        fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
             run(test);
