@@ -151,7 +151,7 @@ $(O)/e2e/%.so: tests/e2e/programs/lib_%.c $(SIM)
 $(O)/examples/%: examples/%.c $(SIM)
 	$(call say,CC)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE) -Itests/simgpu -o $@ $< $(O)/simgpu/libcudart.a -lpthread -ldl
+	$(Q)$(CC) $(BASE) -ffile-prefix-map=$(CURDIR)=. -Itests/simgpu -o $@ $< $(O)/simgpu/libcudart.a -lpthread -ldl
 
 # ThreadSanitizer and Criterion want the same addresses: a stand-in for the latter then.
 PLAIN := $(findstring thread,$(SAN))

@@ -331,7 +331,8 @@ static bool create(struct recorder *recorder, char *buffer, size_t size,
     if (rc) {
         char digits[24];
         diag_say("no trace: cannot create ", path.used ? path.text : load_folder, " (errno ",
-                 diag_decimal((uint64_t)rc, digits), "); set CUHEAP_OUT to a writable place", NULL);
+                 diag_decimal((uint64_t)rc, digits), "); set CUHEAP_OUT to a writable place",
+                 (char *)NULL);
     }
     return rc == 0;
 }

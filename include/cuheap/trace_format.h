@@ -30,6 +30,9 @@
  *   3. A total whose slots sum to more than its recorded peak is at its peak now: the peak is that
  *      sum, and each site's share in it is what its slots hold now.
  *
+ * By rule 2, allocations of a total's sites that exceed its own count are in flight: the end of
+ * work is then now, and each site's share in it is what its slots hold.
+ *
  * Compatibility. Another major number refuses. A higher minor number only adds: sections, fields in
  * reserved space, enum values, feature bits; a reader skips what it does not know. Record sizes
  * stand in the directory, so that a longer record of a later minor version can still be walked.

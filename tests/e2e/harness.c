@@ -30,8 +30,11 @@ static char *text_of_file(const char *path) {
     char *text = malloc(room + 1);
     for (size_t got; (got = fread(text + used, 1, room - used, file)) > 0;) {
         used += got;
-        if (used == room)
-            text = realloc(text, (room *= 2) + 1);
+        if (used == room) {
+            char *grown = realloc(text, (room *= 2) + 1);
+            cr_assert(grown);
+            text = grown;
+        }
     }
     text[used] = 0;
     fclose(file);

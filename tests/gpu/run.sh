@@ -32,28 +32,30 @@ verdict() {
 # compare_run NAME HOW COMMAND...: runs it plain and traced; outputs and exit codes must be equal
 # but for what differs between two plain runs (none for HOW = kinds; times for torch).
 compare_run() {
-    local name=$1 how=$2 rc plain_rc bad=0
+    local name=$1 how=$2 rc plain_rc bad
     shift 2
     (cd "$work" && "$@" >plain.out 2>plain.err)
     plain_rc=$?
     rm -f "$work"/*.trace*
+    : >"$work/bad"
     (cd "$work" && CUHEAP_OUT="$work/%p.trace" LD_PRELOAD="$build/libcuheap.so" "$@" >traced.out 2>traced.err)
     rc=$?
     {
         echo "\$ LD_PRELOAD=\$(cuheap lib) ${*/$work\//}"
         cat "$work/traced.out"
         echo
-        [ "$rc" -eq "$plain_rc" ] || { echo "exit code $rc, without cuheap $plain_rc"; bad=1; }
-        diff "$work/plain.err" "$work/traced.err" || bad=1
-        [ "$how" != kinds ] || diff "$work/plain.out" "$work/traced.out" || bad=1
+        [ "$rc" -eq "$plain_rc" ] || { echo "exit code $rc, without cuheap $plain_rc"; echo '!' >>"$work/bad"; }
+        diff "$work/plain.err" "$work/traced.err" || echo '!' >>"$work/bad"
+        [ "$how" != kinds ] || diff "$work/plain.out" "$work/traced.out" || echo '!' >>"$work/bad"
         echo "exit code $rc, with cuheap and without"
         echo
-        "$build/cuheap" report --json "$work"/*.trace >"$work/report.json" || bad=1
-        python3 "$here/compare.py" "$how" "$work/traced.out" "$work/report.json" || bad=1
+        "$build/cuheap" report --json "$work"/*.trace >"$work/report.json" || echo '!' >>"$work/bad"
+        python3 "$here/compare.py" "$how" "$work/traced.out" "$work/report.json" || echo '!' >>"$work/bad"
         echo
         echo "\$ cuheap report"
-        COLUMNS=120 "$build/cuheap" report "$work"/*.trace || bad=1
-    } >"$out/$name.txt" 2>&1
+        COLUMNS=120 "$build/cuheap" report "$work"/*.trace || echo '!' >>"$work/bad"
+    } 2>&1 | sed "s|$work/||g; s|$top/||g; s|$build|build|g" >"$out/$name.txt"
+    bad=$(grep -c '^!' "$work/bad")
     verdict "$name" "$bad"
 }
 
