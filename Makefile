@@ -5,9 +5,8 @@ VERSION := 0.1.0
 SHELL   := /bin/bash
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
-ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
-MAKEFLAGS += -j$(shell nproc)
-endif
+# Goals are taken one after the other; what they build is built on all processors.
+parallel = $(MAKE) --no-print-directory -j$(shell nproc)
 
 ifneq ($(V),1)
 Q := @
@@ -49,11 +48,12 @@ all: $(O)/libcuheap.so $(O)/cuheap $(SIM) ## build library, tool and simulated G
 setup: ## install what building and testing need (Debian, Ubuntu); elsewhere print it
 	$(Q).ci/setup
 
-demo: all $(EXAMPLES) ## trace an example and print its report (real GPU if there is one)
+demo: ## trace an example and print its report (real GPU if there is one)
+	$(Q)$(parallel) all $(EXAMPLES)
 	$(Q)examples/demo.sh $(O)
 
 check: ## build with warnings as errors and run every test
-	$(Q)for suite in unit e2e stress gate asan tsan; do $(MAKE) --no-print-directory DEV=1 check-$$suite; done
+	$(Q)for suite in unit e2e stress gate asan tsan; do $(parallel) DEV=1 check-$$suite; done
 	$(Q)tests/summary.sh $(O)
 
 check-unit: $(UNIT)
@@ -78,7 +78,8 @@ check-tsan: ## the unit tests of the library under ThreadSanitizer
 	$(Q)$(MAKE) --no-print-directory O=$(O)-tsan SAN=thread DEV=1 $(O)-tsan/tests/unit-lib
 	$(Q)tests/run.sh $(O) tsan-lib $(O)-tsan/tests/unit-lib
 
-bench: all programs ## measure: ns and instructions an event, load time
+bench: ## measure: ns and instructions an event, load time
+	$(Q)$(parallel) all programs
 	$(Q)tests/bench/bench.sh $(O)
 
 install: all ## install to DESTDIR and PREFIX
