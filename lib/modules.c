@@ -3,12 +3,16 @@
 #include <elf.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "atomic.h"
 #include "elf_symbols.h"
 
-#define SCAN_WAIT 20000 /* pauses: a scan of 500 objects takes about 100 us */
+/* A scan of 500 objects takes about 100 us, unless its thread loses the processor. Whoever gives up
+   waiting has a stack cut short, once: so wait long enough. */
+#define SCAN_PAUSES 1000
+#define SCAN_NAPS   2000 /* of 50 us */
 
 uint32_t modules_unloads;
 
@@ -207,9 +211,13 @@ static void retire_missing(struct scan *scan) {
 void modules_scan(struct modules *m, uint64_t ns) {
     uint32_t idle = 0;
     for (int wait = 0; !cas_acq_rel(&m->scanning, &idle, 1u); wait++, idle = 0) {
-        if (wait == SCAN_WAIT)
+        struct timespec nap = {0, 50000};
+        if (wait == SCAN_PAUSES + SCAN_NAPS)
             return;
-        cpu_pause();
+        if (wait < SCAN_PAUSES)
+            cpu_pause();
+        else
+            nanosleep(&nap, NULL);
     }
     uint32_t unloads = load_acquire(&modules_unloads);
     uint64_t changes = objects_changes();

@@ -9,17 +9,10 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
-#include <ucontext.h>
 
 #include "atomic.h"
+#include "interleave.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define OPERATIONS 300000ull /* coroutines are slow there, and the plain run has done them all */
-#else
-#define OPERATIONS 10000000ull
-#endif
-
-static void stop(void);
 static uint64_t probes;
 
 #undef load_acquire
@@ -34,51 +27,6 @@ static uint64_t probes;
 #define table_erase        stepped_erase
 #define table_unmark       stepped_unmark
 #include "../../lib/table.c"
-
-/* ---- coroutines
- * ---------------------------------------------------------------------------------------- */
-
-#define FIBERS     6
-#define STACK      65536
-#define SWITCH_ONE 16 /* one stop in so many switches */
-
-static ucontext_t fibers[FIBERS], scheduler;
-static char stacks[FIBERS][STACK];
-static bool finished[FIBERS];
-static int running = -1;
-static uint64_t seed;
-
-static uint64_t next_random(void) {
-    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-    return seed >> 33;
-}
-
-static void stop(void) {
-    if (running >= 0 && next_random() % SWITCH_ONE == 0)
-        swapcontext(&fibers[running], &scheduler);
-}
-
-static void make_fiber(int i, void (*body)(void)) {
-    getcontext(&fibers[i]);
-    fibers[i].uc_stack.ss_sp = stacks[i];
-    fibers[i].uc_stack.ss_size = STACK;
-    fibers[i].uc_link = &scheduler;
-    finished[i] = false;
-    makecontext(&fibers[i], body, 0);
-}
-
-static void run_all(void (*body)(void)) {
-    for (int i = 0; i < FIBERS; i++)
-        make_fiber(i, body);
-    for (int left = FIBERS; left;) {
-        running = (int)(next_random() % FIBERS);
-        if (finished[running])
-            continue;
-        swapcontext(&scheduler, &fibers[running]);
-        left -= finished[running];
-    }
-    running = -1;
-}
 
 /* ---- the driver and the model
  * --------------------------------------------------------------------------- */

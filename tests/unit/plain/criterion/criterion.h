@@ -67,6 +67,6 @@ void plain_add_fixture(struct plain_fixture *fixture);
 #define cr_assert_str_eq(a, b, ...)    cr_assert(strcmp((a), (b)) == 0)
 #define cr_assert_arr_eq(a, b, n, ...) cr_assert(memcmp((a), (b), (n)) == 0)
 #define cr_skip_test(...)                                                                          \
-    (printf("[SKIP] " __VA_ARGS__), puts(""), fflush(stdout), _exit(PLAIN_SKIPPED))
+    (printf("[SKIP] tsan: " __VA_ARGS__), puts(""), fflush(stdout), _exit(PLAIN_SKIPPED))
 
 #endif
