@@ -148,7 +148,8 @@ $(O)/e2e/%: tests/e2e/programs/%.c $(SIM)
 $(O)/e2e/%.so: tests/e2e/programs/lib_%.c $(SIM)
 	$(call say,CC)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(BASE) -Itests/simgpu -fPIC -shared -o $@ $< $(subst @O@,$(O),$(call linkflags,$<)) -lpthread -ldl
+	$(Q)$(CC) $(BASE) -Itests/simgpu -fPIC -shared -Wl,-soname,$(@F),-rpath,$(abspath $(@D)) -o $@ $< $(subst @O@,$(O),$(call linkflags,$<)) -lpthread -ldl
+$(O)/e2e/c10_cuda.so: $(O)/e2e/c10.so
 $(O)/examples/%: examples/%.c $(SIM)
 	$(call say,CC)
 	@mkdir -p $(@D)

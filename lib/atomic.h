@@ -16,6 +16,7 @@
 #define store_release(p, v)    __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 #define add_relaxed(p, v)      __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
 #define add_acq_rel(p, v)      __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL)
+#define or_relaxed(p, v)       __atomic_fetch_or((p), (v), __ATOMIC_RELAXED)
 #define exchange_relaxed(p, v) __atomic_exchange_n((p), (v), __ATOMIC_RELAXED)
 
 /* On failure *expected holds what was found, read with acquire order. */

@@ -19,8 +19,7 @@ void objects_avoid_lock(void) {
     avoid_lock = true;
 }
 
-/* ---- walking ----------------------------------------------------------------------------------
- */
+/* ---- walking --------------------------------------------------------------------------------- */
 
 static void measure(struct object *object) {
     object->start = UINTPTR_MAX;
@@ -155,8 +154,7 @@ bool objects_find(uintptr_t address, struct object *found) {
     return objects_each(holds_address, &wanted);
 }
 
-/* ---- symbols ----------------------------------------------------------------------------------
- */
+/* ---- symbols --------------------------------------------------------------------------------- */
 
 struct dynamic {
     const ElfW(Sym) * symbols;

@@ -39,8 +39,7 @@ const struct module *modules_find(const struct modules *m, uintptr_t pc) {
     return NULL;
 }
 
-/* ---- one object -------------------------------------------------------------------------------
- */
+/* ---- one object ------------------------------------------------------------------------------ */
 
 /* The build-id in the object's notes; its length, or 0. */
 static uint32_t find_build_id(const struct object *object, const uint8_t **id) {
@@ -142,8 +141,7 @@ static struct trace_module *add_record(struct modules *m, const struct object *o
     return record;
 }
 
-/* ---- scanning ---------------------------------------------------------------------------------
- */
+/* ---- scanning -------------------------------------------------------------------------------- */
 
 struct scan {
     struct modules *modules;

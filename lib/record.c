@@ -19,6 +19,12 @@
  */
 static __thread __attribute__((tls_model("initial-exec"))) struct registers outermost;
 
+/* What this thread last took from the driver, until a tensor lands in it. */
+struct block {
+    uint64_t address, bytes;
+};
+static __thread __attribute__((tls_model("initial-exec"))) struct block latest_block;
+
 /* ---- beginning and end
  * --------------------------------------------------------------------------- */
 
@@ -172,6 +178,18 @@ static void publish(struct record_call *call, struct trace_site *site, struct ta
     sites_change(&recorder->sites, site, &event);
 }
 
+static void book_alloc(struct record_call *call, const struct site_key *key,
+                       struct table_entry *entry, uint64_t ns) {
+    struct trace_writer *trace = &call->recorder->trace;
+    struct trace_site *site = sites_get(&call->recorder->sites, key);
+    if (site) {
+        publish(call, site, entry, ns);
+        return;
+    }
+    trace_lose(trace, TRACE_LOSS_TABLE_FULL, 1);
+    trace_lose(trace, TRACE_LOSS_TABLE_FULL_BYTES, entry->bytes);
+}
+
 static bool is_host(enum trace_kind kind) {
     return kind == TRACE_KIND_HOST || kind == TRACE_KIND_REGISTERED;
 }
@@ -197,15 +215,56 @@ void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_spa
         .context = current_context(recorder),
         .space = (uint8_t)space,
     };
-    struct trace_site *site = sites_get(&recorder->sites, &key);
-    if (site) {
-        publish(call, site, &entry, ns);
-    } else {
-        trace_lose(&recorder->trace, TRACE_LOSS_TABLE_FULL, 1);
-        trace_lose(&recorder->trace, TRACE_LOSS_TABLE_FULL_BYTES, bytes);
-    }
+    book_alloc(call, &key, &entry, ns);
+    if (kind == TRACE_KIND_DEVICE)
+        latest_block = (struct block){address, bytes};
     errno = saved;
 }
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static uint16_t tensor_device(int device) {
+    return device < TRACE_DEVICES ? (uint16_t)device : (uint16_t)TRACE_DEVICE_UNKNOWN;
+}
+
+/* The framework's allocator puts the first tensor into a block that its thread has just taken from
+   the driver: that block is a segment, its cache. */
+static void notice_segment(struct recorder *recorder, uint64_t address) {
+    if (address - latest_block.address >= latest_block.bytes)
+        return;
+    uint32_t site = table_add_flags(&recorder->table, TRACE_SPACE_POINTER, latest_block.address,
+                                    TRACE_SLOT_SEGMENT);
+    if (site)
+        or_relaxed(&((struct trace_site *)trace_at(&recorder->trace, site))->flags,
+                   TRACE_SITE_SEGMENT);
+    latest_block.bytes = 0;
+}
+
+void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, int device) {
+    struct recorder *recorder = call->recorder;
+    struct trace_writer *trace = &recorder->trace;
+    int saved = errno;
+    uint64_t ns = trace_now(trace);
+    if (!(load_relaxed(&trace->header->features) & TRACE_FEATURE_TENSORS))
+        or_relaxed(&trace->header->features, (uint64_t)TRACE_FEATURE_TENSORS);
+    notice_segment(recorder, address);
+    struct site_key key = {
+        .ledger = TRACE_LEDGER_TENSOR,
+        .kind = TRACE_KIND_TENSOR,
+        .device = tensor_device(device),
+        .native_stack = native_stack(call, ns),
+    };
+    struct table_entry entry = {.address = address, .bytes = bytes, .space = TRACE_SPACE_TENSOR};
+    book_alloc(call, &key, &entry, ns);
+    errno = saved;
+}
+
+void record_tensor_free(struct record_call *call, uint64_t address) {
+    record_free_begin(call, TRACE_SPACE_TENSOR, address);
+    record_free_end(call, address, CUDA_SUCCESS);
+}
+
+/* ---- frees ----------------------------------------------------------------------------------- */
 
 void record_free_begin(struct record_call *call, enum trace_space space, uint64_t address) {
     call->mark = address ? table_mark_freeing(&call->recorder->table, space, address)
@@ -233,37 +292,62 @@ void record_free_end(struct record_call *call, uint64_t address, CUresult code) 
 /* ---- failures, contexts, marks
  * ---------------------------------------------------------------------- */
 
-static uint32_t row_name(struct recorder *recorder, enum row row) {
+static uint32_t call_name(struct recorder *recorder, unsigned row, const char *name) {
     uint32_t ref = load_relaxed(&recorder->row_names[row]);
     if (!ref) {
-        ref = trace_add_string(&recorder->trace, resolve_names[row]);
+        ref = trace_add_string(&recorder->trace, name);
         store_relaxed(&recorder->row_names[row], ref);
     }
     return ref;
 }
 
+/* Takes a copy of `what` into the trace, with time and stack; or counts it. */
+static void add_failure(struct record_call *call, const struct trace_failure *what) {
+    struct recorder *recorder = call->recorder;
+    struct trace_writer *trace = &recorder->trace;
+    struct trace_failure *failure = NULL;
+    trace_count(trace, TRACE_COUNTER_FAILED_ALLOCS, what->ledger == TRACE_LEDGER_DRIVER);
+    if (add_relaxed(&recorder->failures, 1) < RECORD_FAILURES)
+        failure = trace_append(trace, TRACE_SECTION_FAILURES, sizeof *failure, sizeof *failure);
+    if (!failure) {
+        trace_lose(trace, TRACE_LOSS_RATE_LIMITED, 1);
+        return;
+    }
+    *failure = *what;
+    failure->ns = trace_now(trace);
+    failure->native_stack = native_stack(call, failure->ns);
+    store_release(&failure->state, 1u); /* pairs with the reader */
+}
+
 void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind kind,
                          CUresult code, uint64_t request) {
     struct recorder *recorder = call->recorder;
-    struct trace_writer *trace = &recorder->trace;
     int saved = errno;
-    trace_count(trace, TRACE_COUNTER_FAILED_ALLOCS, 1);
-    struct trace_failure *failure = NULL;
-    if (add_relaxed(&recorder->failures, 1) < RECORD_FAILURES)
-        failure = trace_append(trace, TRACE_SECTION_FAILURES, sizeof *failure, sizeof *failure);
-    if (failure) {
-        failure->ns = trace_now(trace);
-        failure->call = row_name(recorder, row);
-        failure->code = code;
-        failure->ledger = TRACE_LEDGER_DRIVER;
-        failure->kind = (uint8_t)kind;
-        failure->device = is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(recorder);
-        failure->native_stack = native_stack(call, failure->ns);
-        failure->request_bytes = request;
-        store_release(&failure->state, 1u); /* pairs with the reader */
-    } else {
-        trace_lose(trace, TRACE_LOSS_RATE_LIMITED, 1);
-    }
+    struct trace_failure failure = {
+        .call = call_name(recorder, row, resolve_names[row]),
+        .code = code,
+        .ledger = TRACE_LEDGER_DRIVER,
+        .kind = (uint8_t)kind,
+        .device = is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(recorder),
+        .request_bytes = request,
+    };
+    add_failure(call, &failure);
+    errno = saved;
+}
+
+void record_failed_tensor(struct record_call *call, const char *name, uint64_t request,
+                          int device) {
+    int saved = errno;
+    struct trace_failure failure = {
+        .flags = TRACE_FAILURE_FRAMEWORK,
+        .call = call_name(call->recorder, ROW_COUNT, name),
+        .code = CUDA_ERROR_OUT_OF_MEMORY,
+        .ledger = TRACE_LEDGER_TENSOR,
+        .kind = TRACE_KIND_TENSOR,
+        .device = tensor_device(device),
+        .request_bytes = request,
+    };
+    add_failure(call, &failure);
     errno = saved;
 }
 

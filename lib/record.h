@@ -35,7 +35,7 @@ struct recorder {
     struct sites sites;
     uint32_t context_count;
     struct trace_context *contexts[RECORD_CONTEXTS];
-    uint32_t row_names[ROW_COUNT]; /* string refs */
+    uint32_t row_names[ROW_COUNT + 1]; /* string refs; the last one: the framework's report */
     uint32_t driver_known;
     uint32_t failures;
     bool want_native;
@@ -65,6 +65,11 @@ void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind
 /* Before and after the driver is asked to free. */
 void record_free_begin(struct record_call *call, enum trace_space space, uint64_t address);
 void record_free_end(struct record_call *call, uint64_t address, CUresult code);
+
+/* The framework handed out a tensor, took one back, found no memory for one. No driver calls. */
+void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, int device);
+void record_tensor_free(struct record_call *call, uint64_t address);
+void record_failed_tensor(struct record_call *call, const char *name, uint64_t request, int device);
 
 /* A context was made or retained. */
 void record_context(struct record_call *call, CUcontext context, CUdevice device, unsigned flags);

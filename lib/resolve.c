@@ -59,8 +59,7 @@ static void before(bool in_loader) {
         resolve_before(in_loader);
 }
 
-/* ---- what stands behind us ----------------------------------------------------------------------
- */
+/* ---- what stands behind us ------------------------------------------------------------------- */
 
 struct search {
     const char *name;
@@ -94,6 +93,11 @@ static void *next_definition(const char *name) {
     return search.found;
 }
 
+void *resolve_next_definition(const char *name) {
+    before(false);
+    return next_definition(name);
+}
+
 void resolve_init(void) {
     /* Each is the same whoever finds it: two threads may do this at once. */
     if (!load_acquire(&resolve_next_dlsym))
@@ -114,8 +118,7 @@ void *resolve_real_dlsym(void *handle, const char *name) {
     return real_dlsym()(handle, name);
 }
 
-/* ---- drivers ------------------------------------------------------------------------------------
- */
+/* ---- drivers --------------------------------------------------------------------------------- */
 
 static void learn_own_calls(const struct object *object) {
     static const char *const names[] = {
@@ -195,8 +198,7 @@ static void forget_unloaded(void) {
     }
 }
 
-/* ---- answers ------------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static int row_named(const char *name) {
     for (int row = 0; row < ROW_COUNT; row++)

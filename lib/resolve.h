@@ -49,6 +49,10 @@ extern struct driver_calls driver;
 /* The dlsym that stands behind ours. */
 void *resolve_real_dlsym(void *handle, const char *name);
 
+/* The function of that name that stands after ours in the search order, in any scope; NULL: none.
+ */
+void *resolve_next_definition(const char *name);
+
 /* Finds what stands behind us. Called by the constructor, and by the doors if one comes earlier. */
 void resolve_init(void);
 

@@ -90,8 +90,7 @@ struct trace_site *sites_get(struct sites *sites, const struct site_key *key) {
     return ref ? trace_at(trace, ref) : other_site(sites, *key);
 }
 
-/* ---- a site's counters ------------------------------------------------------------------------
- */
+/* ---- a site's counters ----------------------------------------------------------------------- */
 
 /* True with an even version made odd: the counters are ours until leave(). */
 static bool enter(uint32_t *version) {
@@ -174,8 +173,7 @@ static void change_site(struct trace_site *site, const struct trace_total *total
     windows_change(&windows, event->ns, before, after, event->alloc, !event->alloc);
 }
 
-/* ---- a total's counters ------------------------------------------------------------------------
- */
+/* ---- a total's counters ---------------------------------------------------------------------- */
 
 static struct trace_total *add_total(struct sites *sites, struct trace_total **place,
                                      const struct trace_site *site) {

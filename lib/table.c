@@ -194,6 +194,18 @@ enum table_result table_insert(struct table *t, const struct table_entry *entry,
     return insert_new(t, entry) ? TABLE_INSERTED : TABLE_FULL;
 }
 
+uint32_t table_add_flags(struct table *t, enum trace_space space, uint64_t address, uint8_t flags) {
+    uint64_t word;
+    struct trace_slot *slot;
+    while ((slot = find(t, space, address, &word)) && TRACE_SLOT_STATE(word) == TRACE_SLOT_LIVE) {
+        uint32_t site = load_relaxed(&slot->site);
+        /* Pairs with table_mark_freeing: a mark holds the word with or without the flags. */
+        if (cas_acq_rel(&slot->word, &word, word | (uint64_t)flags << 8))
+            return site;
+    }
+    return 0;
+}
+
 struct table_mark table_mark_freeing(struct table *t, enum trace_space space, uint64_t address) {
     struct table_mark mark = {0};
     uint64_t word;

@@ -73,6 +73,9 @@ bool table_init(struct table *t, uint32_t count, struct trace_slot *(*more)(void
 enum table_result table_insert(struct table *t, const struct table_entry *entry,
                                struct table_entry *old);
 
+/* Adds flags (TRACE_SLOT_ bits) to a live entry. Its site; 0: no such entry, or being freed. */
+uint32_t table_add_flags(struct table *t, enum trace_space space, uint64_t address, uint8_t flags);
+
 struct table_mark table_mark_freeing(struct table *t, enum trace_space space, uint64_t address);
 
 /* After the driver's success. False: superseded meanwhile; the mark's block is gone all the same.

@@ -42,8 +42,7 @@ __asm__(".symver dlopen, dlopen@GLIBC_2.2.5");
 __asm__(".symver dlopen, dlopen@GLIBC_2.17");
 #endif
 
-/* ---- rules ------------------------------------------------------------------------------------
- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 enum rule_kind {
     RULE_FROM_SP = 1, /* frame begins (CFA) at sp + cfa */
@@ -125,8 +124,7 @@ static void cache_add(uint64_t key, const struct rule *rule) {
     store_release(&entry->key, key); /* pairs with cache_find */
 }
 
-/* ---- libunwind --------------------------------------------------------------------------------
- */
+/* ---- libunwind ------------------------------------------------------------------------------- */
 
 static struct {
     unw_addr_space_t (*create_addr_space)(unw_accessors_t *, int);
@@ -327,8 +325,7 @@ static struct rule ask_libunwind(const struct module *module, uintptr_t pc) {
     return rule;
 }
 
-/* ---- the real stack ----------------------------------------------------------------------------
- */
+/* ---- the real stack -------------------------------------------------------------------------- */
 
 /* Pages of this thread's stack that were found readable, [from, to), and the lowest address that
    cold work has been seen to have room down to. */
@@ -515,8 +512,7 @@ unsigned unwind_walk(struct modules *modules, const struct registers *from, uint
     return 0;
 }
 
-/* ---- loading -----------------------------------------------------------------------------------
- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Opens a library beside our own file; without success NULL. */
 static void *open_beside(const char *name) {

@@ -73,6 +73,16 @@ else
     done
 fi
 
+# The example of the README, as it prints it.
+if has_gpu && [ -x "$build/examples/leak" ]; then
+    COLUMNS=100 sh "$top/examples/demo.sh" "$build" 2>&1 |
+        sed "s|/[^ ]*/leak.trace|leak.trace|g" >"$out/leak.txt"
+    grep -q 'on the GPU' "$out/leak.txt" &&
+        grep -q '125849600 bytes)  *in 40 blocks' "$out/leak.txt" &&
+        grep -q '703605248 bytes)' "$out/leak.txt"
+    verdict leak $?
+fi
+
 if has_gpu; then
     if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
         compare_run train torch python3 "$top/examples/train.py"

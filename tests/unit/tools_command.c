@@ -50,8 +50,7 @@ static int dispatch(const char *arguments) {
     return command_dispatch(words->argc, words->argv);
 }
 
-/* ---- options -----------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 struct settings {
     bool flag;
@@ -130,8 +129,7 @@ Test(command, wrong_options_are_told_in_one_line) {
     }
 }
 
-/* ---- commands -----------------------------------------------------------------------------------
- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 Test(command, exit_codes_are_those_of_the_man_pages) {
     cr_expect_eq(dispatch("cuheap --version"), 0);

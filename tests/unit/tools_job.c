@@ -162,8 +162,7 @@ Test(job, devices_with_one_uuid_are_one) {
     job_close(&job);
 }
 
-/* ---- what became of a process -------------------------------------------------------------------
- */
+/* ---- what became of a process ---------------------------------------------------------------- */
 
 /* Fills in who a process of this machine is. */
 static void claim_to_be(struct trace_header *header, pid_t pid) {
@@ -235,8 +234,7 @@ Test(job, a_zombie_has_been_killed) {
     cr_expect_eq(process_state_of(builder->header), PROCESS_KILLED);
 }
 
-/* ---- traces of a run ----------------------------------------------------------------------------
- */
+/* ---- traces of a run ------------------------------------------------------------------------- */
 
 static size_t find_run(const char *out, const char *run, struct job *job) {
     struct run_traces traces;

@@ -19,8 +19,7 @@ static struct trace *trace;
 static struct symbols *symbols;
 static struct trace_module *self;
 
-/* ---- code to look at --------------------------------------------------------------------------
- */
+/* ---- code to look at ------------------------------------------------------------------------- */
 
 static __attribute__((noinline)) uint64_t return_address(void) {
     return (uint64_t)__builtin_return_address(0);
@@ -54,8 +53,7 @@ __asm__(".text\n"
 extern char cxx_step[] __asm__("_ZN5model4stepEPKfm");
 extern char rust_load[] __asm__("_ZN6tensor4load17h0123456789abcdefE");
 
-/* ---- this program as a module ------------------------------------------------------------------
- */
+/* ---- this program as a module ---------------------------------------------------------------- */
 
 static int describe_self(struct dl_phdr_info *info, size_t size, void *argument) {
     char path[4096];

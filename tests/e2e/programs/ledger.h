@@ -43,6 +43,8 @@ static struct {
     unsigned place_count, block_limit;
     /* Threads that take and give side by side: only what is left in the end is known for sure. */
     bool unordered;
+    bool parallel; /* more than one thread took something */
+    pthread_t first_thread;
 } ledger = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Kinds that are summed in one total. */
@@ -125,6 +127,9 @@ static void ledger_insert(struct ledger_block block) {
 static inline void ledger_take(const char *kind, int device, uint64_t key, uint64_t bytes,
                                const char *function, int line) {
     pthread_mutex_lock(&ledger.lock);
+    if (ledger.place_count == 0)
+        ledger.first_thread = pthread_self();
+    ledger.parallel |= !pthread_equal(ledger.first_thread, pthread_self());
     ledger_remove(key); /* an address that comes again was freed, whatever the free returned */
     struct ledger_place *place = ledger_place(function, line, kind, device);
     place->allocs++;
@@ -188,6 +193,8 @@ static inline void ledger_loss(const char *name, unsigned long count) {
 /* One line a place; "-" for what the order of the threads decides. */
 static inline void ledger_print(void) {
     pthread_mutex_lock(&ledger.lock);
+    if (ledger.parallel)
+        printf("parallel\n");
     for (unsigned i = 0; i < ledger.place_count; i++) {
         const struct ledger_place *p = &ledger.places[i];
         printf("place %s %d %s %d live %lu count %lu allocs %lu frees %lu", p->function, p->line,

@@ -1,0 +1,49 @@
+// LINK: @O@/e2e/c10.so @O@/simgpu/libcudart.a
+/*
+ * Stands for PyTorch's libc10_cuda.so: takes segments from the runtime, hands out pieces of them
+ * and reports each to libc10. The names are bound by the loader, as the real library's are. `form`
+ * is the version whose names are used: 2, 1 (1.9 to 1.13) or 0 (1.8).
+ */
+#include "cuda_runtime_sim.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *, int64_t, uint64_t, uint64_t,
+                                                           uint64_t);
+void _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE(void *, int64_t, uint64_t, uint64_t,
+                                                           uint64_t);
+void _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(void *, int64_t, uint64_t);
+void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t, uint64_t, uint64_t, uint64_t);
+void _ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE(int64_t, uint64_t, uint64_t, uint64_t);
+
+/* A device in its register: type CUDA (1), index 0, and what else was in the register. */
+#define CUDA_DEVICE 0xdead00000001ull
+#define CPU_DEVICE  0xdead00000000ull
+
+void c10_report(int form, void *address, int64_t bytes, int cpu);
+void c10_report(int form, void *address, int64_t bytes, int cpu) {
+    uint64_t device = cpu ? CPU_DEVICE : CUDA_DEVICE;
+    if (form == 2)
+        _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(address, bytes, 7, 9, device);
+    else if (form == 1)
+        _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE(address, bytes, 7, 9, device);
+    else
+        _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(address, bytes, device);
+    __asm__ volatile("");
+}
+
+void c10_report_oom(int form, int64_t bytes);
+void c10_report_oom(int form, int64_t bytes) {
+    if (form == 2)
+        _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(bytes, 7, 9, CUDA_DEVICE);
+    else
+        _ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE(bytes, 7, 9, CUDA_DEVICE);
+    __asm__ volatile("");
+}
+
+void *c10_segment(size_t bytes);
+void *c10_segment(size_t bytes) {
+    void *segment = NULL;
+    return cudaMalloc(&segment, bytes) ? NULL : segment;
+}
