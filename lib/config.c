@@ -18,42 +18,48 @@ static void refuse(const char *name, const char *value) {
     config.unknown[used] = 0;
 }
 
-static bool parse_number(const char *text, uint64_t *number, const char **rest) {
-    char *end;
-    if (*text < '0' || *text > '9')
-        return false;
-    *number = strtoull(text, &end, 0);
-    *rest = end;
-    return true;
+bool config_number(const char **text, unsigned base, uint64_t *number) {
+    const char *at = *text;
+    for (*number = 0; *at; at++) {
+        unsigned letter = (unsigned)(*at | 32) - 'a';
+        unsigned digit = *at >= '0' && *at <= '9' ? (unsigned)(*at - '0') : letter + 10;
+        if (digit >= base || (digit > 9 && letter > 25))
+            break;
+        if (*number > (UINT64_MAX - digit) / base)
+            return false;
+        *number = *number * base + digit;
+    }
+    bool any = at > *text;
+    *text = at;
+    return any;
 }
 
 bool config_size(const char *text, uint64_t *bytes) {
-    static const char units[] = "KMGT";
-    const char *rest;
-    if (!parse_number(text, bytes, &rest))
+    static const char units[] = "kmgt";
+    if (!config_number(&text, 10, bytes))
         return false;
-    const char *unit = *rest ? strchr(units, *rest & ~32) : NULL;
-    if (unit) {
+    const char *unit = *text ? strchr(units, *text | 32) : NULL;
+    if (unit && *unit) {
         unsigned shift = 10 * (unsigned)(unit - units + 1);
         if (*bytes > UINT64_MAX >> shift)
             return false;
         *bytes <<= shift;
-        rest++;
-        if (*rest == 'i')
-            rest++;
+        text++;
+        if (*text == 'i')
+            text++;
     }
-    if (*rest == 'B' || *rest == 'b')
-        rest++;
-    return !*rest;
+    if (*text == 'B' || *text == 'b')
+        text++;
+    return !*text;
 }
 
 bool config_in_list(const char *list, uint32_t rank) {
     for (;;) {
         uint64_t from, to;
-        if (!parse_number(list, &from, &list))
+        if (!config_number(&list, 10, &from))
             return false;
         to = from;
-        if (*list == '-' && !parse_number(list + 1, &to, &list))
+        if (*list == '-' && (list++, !config_number(&list, 10, &to)))
             return false;
         if (from <= rank && rank <= to)
             return true;
@@ -118,8 +124,7 @@ static bool read_stacks(const char *value) {
 
 static bool read_depth(const char *value) {
     uint64_t depth;
-    const char *rest;
-    if (!parse_number(value, &depth, &rest) || *rest || depth < 1 || depth > 64)
+    if (!config_number(&value, 10, &depth) || *value || depth < 1 || depth > 64)
         return false;
     config.depth = (uint32_t)depth;
     return true;
@@ -150,9 +155,8 @@ static bool read_off(const char *value) {
 }
 
 static bool read_mode(const char *value) {
-    char *end;
-    unsigned long mode = strtoul(value, &end, 8);
-    if (*end || end == value || mode > 0777 || (mode & 0600) != 0600)
+    uint64_t mode;
+    if (!config_number(&value, 8, &mode) || *value || mode > 0777 || (mode & 0600) != 0600)
         return false;
     config.mode = (uint32_t)mode;
     return true;

@@ -37,6 +37,10 @@ extern struct config config;
 
 void config_read(void);
 
+/* Reads digits and moves *text behind them; false: none, or too large. Not strtoul: the newest C
+   library's headers give it a name that older ones lack. */
+bool config_number(const char **text, unsigned base, uint64_t *number);
+
 /* Bytes in "64M", "1GiB", "4096"; false if it is no size. */
 bool config_size(const char *text, uint64_t *bytes);
 

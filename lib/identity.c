@@ -42,6 +42,11 @@ static void proc_path(char path[64], uint32_t pid, const char *file) {
     strcat(path, file);
 }
 
+static uint64_t decimal(const char *text) {
+    uint64_t number;
+    return config_number(&text, 10, &number) ? number : 0;
+}
+
 struct process_stat {
     uint32_t parent;
     uint64_t start_ticks;
@@ -60,11 +65,11 @@ static bool read_stat(uint32_t pid, struct process_stat *stat) {
     for (int field = 3; field < 22 && at; field++) {
         at = strchr(at, ' ');
         if (at && field == 3)
-            stat->parent = (uint32_t)strtoul(at + 1, NULL, 10);
+            stat->parent = (uint32_t)decimal(at + 1);
         at = at ? at + 1 : NULL;
     }
     if (at)
-        stat->start_ticks = strtoull(at, NULL, 10);
+        stat->start_ticks = decimal(at);
     return at != NULL;
 }
 
@@ -158,7 +163,7 @@ static uint32_t first_number(const char *const *names, size_t count, uint32_t no
     for (size_t i = 0; i < count; i++) {
         const char *value = secure_getenv(names[i]);
         if (value && *value >= '0' && *value <= '9')
-            return (uint32_t)strtoul(value, NULL, 10);
+            return (uint32_t)decimal(value);
     }
     return none;
 }

@@ -18,6 +18,15 @@ bool index_init(struct index *index, unsigned bits) {
     return true;
 }
 
+/* A quarter stays empty, so that every search ends soon. */
+static uint32_t capacity(const struct index *index) {
+    return index->mask - index->mask / 4;
+}
+
+bool index_has_room(const struct index *index) {
+    return load_relaxed(&index->used) < capacity(index);
+}
+
 uint32_t index_find(const struct index *index, uint64_t hash, index_match *match, const void *owner,
                     const void *key) {
     for (uint32_t at = (uint32_t)hash & index->mask;; at = (at + 1) & index->mask) {
@@ -30,8 +39,7 @@ uint32_t index_find(const struct index *index, uint64_t hash, index_match *match
 
 uint32_t index_add(struct index *index, uint64_t hash, uint32_t ref, index_match *match,
                    const void *owner, const void *key) {
-    /* A quarter stays empty, so that every search ends soon. */
-    if (add_relaxed(&index->used, 1) >= index->mask - index->mask / 4) {
+    if (add_relaxed(&index->used, 1) >= capacity(index)) {
         add_relaxed(&index->used, -1);
         return 0;
     }

@@ -23,6 +23,9 @@ typedef bool index_match(const void *owner, uint32_t ref, const void *key);
 /* Room for 2^bits entries, of which three quarters are used. False if there was no memory. */
 bool index_init(struct index *index, unsigned bits);
 
+/* Can another record be added? To be asked before one is made. */
+bool index_has_room(const struct index *index);
+
 /* The ref, or 0. */
 uint32_t index_find(const struct index *index, uint64_t hash, index_match *match, const void *owner,
                     const void *key);

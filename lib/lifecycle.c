@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cancel.h"
 #include "config.h"
 #include "diag.h"
 #include "elf_symbols.h"
@@ -77,19 +78,20 @@ static void leave_preload(void) {
 
 /* Loading takes the loader's lock, which in a forked child may be held for ever by a thread that is
    gone: there only when the program's own look-up has just shown that it is not. */
-static void prepare_unwinder(bool in_loader) {
-    if (!filtered && config.stacks & CONFIG_STACKS_NATIVE && (in_loader || !forked))
+static void prepare_unwinder(enum resolve_reason reason) {
+    if (!filtered && config.stacks & CONFIG_STACKS_NATIVE &&
+        (reason == RESOLVE_IN_LOADER || (reason == RESOLVE_CALL && !forked)))
         unwind_load(resolve_real_dlsym);
 }
 
 static void notice_fork(struct process *mine);
 static struct process *current_process(void);
 
-static void before_look_up(bool in_loader) {
+static void before_look_up(enum resolve_reason reason) {
     struct process *mine = current_process();
     if (mine && !load_acquire(&mine->born))
         notice_fork(mine);
-    prepare_unwinder(in_loader);
+    prepare_unwinder(reason);
 }
 
 static void load(void) {
@@ -125,7 +127,7 @@ __attribute__((constructor)) static void constructor(void) {
     exit_watched = on_exit(at_exit, NULL) == 0;
     /* A program linked with libcuda asks no dlsym: now is the time when the loader is ours. */
     if (process && resolve_find_driver())
-        prepare_unwinder(true);
+        prepare_unwinder(RESOLVE_IN_LOADER);
     errno = saved;
 }
 
@@ -376,7 +378,7 @@ static bool begin(struct recorder *recorder) {
     void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (block == MAP_FAILED)
         return false;
-    prepare_unwinder(false);
+    prepare_unwinder(RESOLVE_CALL);
     describe(block);
     bool done = create(recorder, (char *)block + TRACE_HEADER_BYTES, path_bytes, block) &&
                 record_init(recorder, config.stacks & CONFIG_STACKS_NATIVE, config.depth);
@@ -420,6 +422,7 @@ static struct recorder *start(struct process *mine) {
     uint32_t idle = LIFECYCLE_NEW;
     if (!load_acquire(&mine->born))
         notice_fork(mine);
+    int cancel = hold_cancel();
     if (cas_acq_rel(&mine->state, &idle, (uint32_t)LIFECYCLE_STARTING)) {
         bool begun = begin(&mine->recorder);
         store_release(&mine->state, (uint32_t)(begun ? LIFECYCLE_ON : LIFECYCLE_OFF));
@@ -428,6 +431,7 @@ static struct recorder *start(struct process *mine) {
         struct timespec moment = {0, 50000};
         nanosleep(&moment, NULL);
     }
+    release_cancel(cancel);
     if (load_acquire(&mine->state) == LIFECYCLE_STARTING)
         add_relaxed(&mine->lost_starting, 1);
     return lifecycle_recorder();

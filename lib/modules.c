@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "atomic.h"
+#include "cancel.h"
 #include "elf_symbols.h"
 
 /* A scan of 500 objects takes about 100 us, unless its thread loses the processor. Whoever gives up
@@ -149,46 +150,82 @@ struct scan {
     uint64_t ns;
 };
 
+/* The same object at the same place, loaded now or before; the code there is the same. */
 static struct module *known(const struct modules *m, const struct object *object,
                             uint64_t identity) {
     for (uint32_t i = m->count; i-- > 0;) {
         struct module *module = &m->list[i];
-        if (module->start == object->start && module->end == object->end &&
-            module->identity == identity && !module->unloaded)
-            return module;
+        if (module->start < object->end && object->start < module->end)
+            return module->start == object->start && module->end == object->end &&
+                           module->identity == identity
+                       ? module
+                       : NULL; /* something else has been there since */
     }
     return NULL;
 }
 
-static bool visit(const struct object *object, void *argument) {
-    struct scan *scan = argument;
-    struct modules *m = scan->modules;
-    uint64_t identity = identity_of(object);
-    struct module *module = known(m, object, identity);
-    if (!module) {
-        if (m->count == MODULES_MAX) {
-            trace_lose(m->trace, TRACE_LOSS_MODULES_FULL, 1);
-            return false;
-        }
-        module = &m->list[m->count];
-        module->start = object->start;
-        module->end = object->end;
-        module->bias = object->bias;
-        module->identity = identity;
-        module->eh_frame_hdr = unwind_table(object);
-        module->record = add_record(m, object, scan->generation, scan->ns);
-        store_release(&m->count, m->count + 1); /* pairs with the acquire in modules_find */
-    }
-    module->seen = m->stamp;
+/* Other code comes to where there has been code: stacks of equal addresses are not equal any more.
+ */
+static void add_remap(struct modules *m, const struct object *object) {
+    uint32_t i = 0;
+    while (i < m->remap_count &&
+           (m->remaps[i].start != object->start || m->remaps[i].end != object->end))
+        i++;
+    if (i == MODULES_REMAPS_MAX)
+        return; /* stacks are taken for an earlier one's only if equal to the byte */
+    m->remaps[i].start = object->start;
+    m->remaps[i].end = object->end;
+    add_relaxed(&m->remaps[i].times, 1);
+    if (i == m->remap_count)
+        store_release(&m->remap_count, i + 1); /* pairs with modules_remap */
+}
+
+static bool was_used(const struct modules *m, const struct object *object) {
+    for (uint32_t i = 0; i < m->count; i++)
+        if (m->list[i].start < object->end && object->start < m->list[i].end)
+            return true;
     return false;
 }
 
-static void add_remap(struct modules *m, const struct module *module) {
-    if (m->remap_count == MODULES_REMAPS_MAX)
-        return; /* later code there shares the stacks of the earlier: wrong only if equal to a byte
-                 */
-    m->remaps[m->remap_count] = (struct remap){module->start, module->end};
-    store_release(&m->remap_count, m->remap_count + 1); /* pairs with modules_remap */
+static struct module *add_module(struct scan *scan, const struct object *object,
+                                 uint64_t identity) {
+    struct modules *m = scan->modules;
+    if (m->count == MODULES_MAX) {
+        trace_lose(m->trace, TRACE_LOSS_MODULES_FULL, 1);
+        return NULL;
+    }
+    struct module *module = &m->list[m->count];
+    if (was_used(m, object))
+        add_remap(m, object);
+    module->start = object->start;
+    module->end = object->end;
+    module->bias = object->bias;
+    module->identity = identity;
+    module->eh_frame_hdr = unwind_table(object);
+    module->record = add_record(m, object, scan->generation, scan->ns);
+    store_release(&m->count, m->count + 1); /* pairs with the acquire in modules_find */
+    return module;
+}
+
+static void revive(struct module *module) {
+    if (module->record) {
+        store_relaxed(&module->record->unloaded_ns, 0);
+        store_release(&module->record->unloaded_generation, 0u);
+    }
+    store_relaxed(&module->unloaded, 0u);
+}
+
+static bool visit(const struct object *object, void *argument) {
+    struct scan *scan = argument;
+    uint64_t identity = identity_of(object);
+    struct module *module = known(scan->modules, object, identity);
+    if (module && module->unloaded)
+        revive(module);
+    if (!module)
+        module = add_module(scan, object, identity);
+    if (module)
+        module->seen = scan->modules->stamp;
+    return false;
 }
 
 static void retire_missing(struct scan *scan) {
@@ -198,7 +235,6 @@ static void retire_missing(struct scan *scan) {
         if (module->unloaded || module->seen == m->stamp)
             continue;
         store_relaxed(&module->unloaded, 1u);
-        add_remap(m, module);
         if (module->record) {
             store_relaxed(&module->record->unloaded_ns, scan->ns);
             store_release(&module->record->unloaded_generation, scan->generation);
@@ -206,29 +242,41 @@ static void retire_missing(struct scan *scan) {
     }
 }
 
-void modules_scan(struct modules *m, uint64_t ns) {
+static bool begin_scan(struct modules *m) {
     uint32_t idle = 0;
     for (int wait = 0; !cas_acq_rel(&m->scanning, &idle, 1u); wait++, idle = 0) {
         struct timespec nap = {0, 50000};
         if (wait == SCAN_PAUSES + SCAN_NAPS)
-            return;
+            return false;
         if (wait < SCAN_PAUSES)
             cpu_pause();
         else
             nanosleep(&nap, NULL);
     }
+    return true;
+}
+
+static void scan(struct modules *m, uint64_t ns) {
     uint32_t unloads = load_acquire(&modules_unloads);
     uint64_t changes = objects_changes();
     if (!changes || changes != m->changes_seen) {
         m->stamp++;
-        struct scan scan = {m, m->trace->header->module_generation + 1, ns};
-        objects_each(visit, &scan);
-        retire_missing(&scan);
-        store_release(&m->trace->header->module_generation, scan.generation);
+        struct scan now = {m, m->trace->header->module_generation + 1, ns};
+        objects_each(visit, &now);
+        retire_missing(&now);
+        store_release(&m->trace->header->module_generation, now.generation);
         m->changes_seen = changes;
     }
     store_release(&m->unloads_seen, unloads);
-    store_release(&m->scanning, 0u);
+}
+
+void modules_scan(struct modules *m, uint64_t ns) {
+    int cancel = hold_cancel();
+    if (begin_scan(m)) {
+        scan(m, ns);
+        store_release(&m->scanning, 0u);
+    }
+    release_cancel(cancel);
 }
 
 uint32_t modules_remap(const struct modules *m, const uint64_t *pcs, unsigned depth) {
@@ -236,6 +284,6 @@ uint32_t modules_remap(const struct modules *m, const uint64_t *pcs, unsigned de
     for (uint32_t i = 0; i < count; i++)
         for (unsigned frame = 0; frame < depth; frame++)
             if (pcs[frame] >= m->remaps[i].start && pcs[frame] < m->remaps[i].end)
-                remap += i + 1;
+                remap += (i + 1) * 65537 * load_relaxed(&m->remaps[i].times);
     return remap;
 }

@@ -26,8 +26,9 @@ struct module {
     uint32_t seen; /* stamp of the last scan that met it */
 };
 
-struct remap { /* addresses that held code which is gone */
+struct remap { /* addresses whose code was replaced */
     uintptr_t start, end;
+    uint32_t times;
 };
 
 struct modules {

@@ -18,6 +18,7 @@
  * malloc.
  */
 static __thread __attribute__((tls_model("initial-exec"))) struct registers outermost;
+static __thread __attribute__((tls_model("initial-exec"))) uintptr_t outermost_return;
 
 /* What this thread last took from the driver, until a tensor lands in it. */
 struct block {
@@ -47,7 +48,7 @@ bool record_init(struct recorder *recorder, uint32_t stacks, uint32_t depth) {
 static bool is_inside(const struct registers *from) {
     const struct registers *outer = &outermost;
     return from->sp < outer->sp && memory_readable((uintptr_t)outer->return_slot) &&
-           *outer->return_slot == outer->pc;
+           *outer->return_slot == outermost_return;
 }
 
 bool record_enter(struct record_call *call, struct registers from) {
@@ -56,6 +57,7 @@ bool record_enter(struct record_call *call, struct registers from) {
     call->recorder = inside ? lifecycle_recorder() : NULL;
     if (!inside) {
         outermost = from;
+        outermost_return = *from.return_slot;
         call->from = from;
         call->recorder = lifecycle_start();
         if (!call->recorder)
@@ -126,15 +128,15 @@ static uint16_t current_device(struct recorder *recorder) {
 
 /* The number of a context, from 1; 0: not known. A handle used again is the latest one. */
 static uint16_t context_number(const struct recorder *recorder, CUcontext context) {
-    uint32_t count = load_acquire(&recorder->context_count);
-    if (count > RECORD_CONTEXTS)
-        count = RECORD_CONTEXTS;
-    for (uint32_t i = count; i-- > 0;) {
-        const struct trace_context *known = load_acquire(&recorder->contexts[i]);
-        if (known && known->handle == (uintptr_t)context)
-            return (uint16_t)(i + 1);
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < RECORD_CONTEXTS; i++) {
+        uint64_t handle = load_acquire(&recorder->contexts[i]); /* pairs with claim_context */
+        if (!handle)
+            break;
+        if (handle == (uintptr_t)context)
+            number = i + 1;
     }
-    return 0;
+    return (uint16_t)number;
 }
 
 static uint16_t current_context(struct recorder *recorder) {
@@ -170,10 +172,10 @@ static void publish(struct record_call *call, struct trace_site *site, struct ta
         trace_lose(trace, TRACE_LOSS_TABLE_FULL_BYTES, entry->bytes);
         return;
     }
-    if (result == TABLE_REPLACED) {
+    if (result == TABLE_REPLACED)
         trace_lose(trace, TRACE_LOSS_LOST_FREES, 1);
+    if (result != TABLE_INSERTED)
         book_free(recorder, old.site, old.bytes, ns);
-    }
     struct site_event event = {ns, entry->bytes, true};
     sites_change(&recorder->sites, site, &event);
 }
@@ -279,13 +281,12 @@ void record_free_end(struct record_call *call, uint64_t address, CUresult code) 
         trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
     if (address && code != CUDA_SUCCESS)
         trace_lose(&recorder->trace, TRACE_LOSS_FAILED_FREES, 1);
-    if (mark->slot) {
-        /* Erased, or superseded: handed out again meanwhile. Superseded after a refusal, too: then
-           the driver did free it and returned an older error. */
-        bool gone = code == CUDA_SUCCESS ? (table_erase(mark), true) : !table_unmark(mark);
-        if (gone)
-            book_free(recorder, mark->site, mark->bytes, trace_now(&recorder->trace));
-    }
+    /* Superseded in either case: handed out again meanwhile, so that the driver did free it,
+       whatever it returned; whoever got it has booked that. */
+    if (mark->slot && code != CUDA_SUCCESS)
+        table_unmark(mark);
+    else if (mark->slot && table_erase(mark))
+        book_free(recorder, mark->site, mark->bytes, trace_now(&recorder->trace));
     errno = saved;
 }
 
@@ -351,35 +352,48 @@ void record_failed_tensor(struct record_call *call, const char *name, uint64_t r
     errno = saved;
 }
 
-/* Claims a number for a context not seen before. NULL: no room. */
-static struct trace_context *add_context(struct record_call *call, CUcontext context,
-                                         CUdevice ordinal, unsigned flags) {
-    struct recorder *recorder = call->recorder;
-    struct trace_writer *trace = &recorder->trace;
-    uint32_t number = add_relaxed(&recorder->context_count, 1);
-    struct trace_context *record = NULL;
-    if (number < RECORD_CONTEXTS)
-        record = trace_append(trace, TRACE_SECTION_CONTEXTS, sizeof *record, sizeof *record);
-    if (!record) {
-        trace_lose(trace, TRACE_LOSS_RECORDS_FULL, 1);
-        return NULL;
+/* A primary context is the same for all who retain it, at once too; any other one is new. *number
+   from
+   1. True if the caller is to describe it. */
+static bool claim_context(struct recorder *recorder, uint64_t handle, unsigned flags,
+                          uint32_t *number) {
+    for (uint32_t i = 0; i < RECORD_CONTEXTS; i++) {
+        uint64_t seen = 0;
+        *number = i + 1;
+        if (cas_acq_rel(&recorder->contexts[i], &seen, handle))
+            return true;
+        if (flags & TRACE_CONTEXT_PRIMARY && seen == handle)
+            return false;
     }
-    record->device = known_device(recorder, ordinal);
-    record->flags = (uint16_t)flags;
-    record->handle = (uintptr_t)context;
-    record->created_ns = trace_now(trace);
-    record->native_stack = native_stack(call, record->created_ns);
-    store_release(&record->state, 1u);
-    store_release(&recorder->contexts[number], record); /* pairs with context_number */
-    return record;
+    *number = 0;
+    trace_lose(&recorder->trace, TRACE_LOSS_RECORDS_FULL, 1);
+    return false;
 }
 
 void record_context(struct record_call *call, CUcontext context, CUdevice ordinal, unsigned flags) {
     struct recorder *recorder = call->recorder;
+    struct trace_writer *trace = &recorder->trace;
     int saved = errno;
-    uint16_t number = flags & TRACE_CONTEXT_PRIMARY ? context_number(recorder, context) : 0;
-    struct trace_context *record =
-        number ? recorder->contexts[number - 1] : add_context(call, context, ordinal, flags);
+    uint32_t number;
+    struct trace_context *record = NULL;
+    if (claim_context(recorder, (uintptr_t)context, flags, &number)) {
+        record = trace_append(trace, TRACE_SECTION_CONTEXTS, sizeof *record, sizeof *record);
+        if (record) {
+            record->device = known_device(recorder, ordinal);
+            record->flags = (uint16_t)flags;
+            record->number = number;
+            record->handle = (uintptr_t)context;
+            record->created_ns = trace_now(trace);
+            record->native_stack = native_stack(call, record->created_ns);
+            store_release(&record->state, 1u); /* pairs with the reader */
+            store_release(&recorder->context_records[number - 1], record);
+        } else {
+            trace_lose(trace, TRACE_LOSS_RECORDS_FULL, 1);
+        }
+    } else if (number) {
+        /* Not there yet while another thread describes it: that use is not counted. */
+        record = load_acquire(&recorder->context_records[number - 1]);
+    }
     if (record)
         add_relaxed(&record->uses, 1);
     errno = saved;

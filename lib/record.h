@@ -33,8 +33,8 @@ struct recorder {
     struct modules modules;
     struct stacks stacks;
     struct sites sites;
-    uint32_t context_count;
-    struct trace_context *contexts[RECORD_CONTEXTS];
+    uint64_t contexts[RECORD_CONTEXTS]; /* handles, in order of appearance */
+    struct trace_context *context_records[RECORD_CONTEXTS];
     uint32_t row_names[ROW_COUNT + 1]; /* string refs; the last one: the framework's report */
     uint32_t driver_known;
     uint32_t failures;

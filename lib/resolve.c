@@ -1,6 +1,7 @@
 #include "resolve.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <string.h>
 
 #include "atomic.h"
@@ -37,7 +38,7 @@ static void *const wrappers[ROW_COUNT] = {
 
 void *resolve_known[ROW_COUNT];
 struct driver_calls driver;
-void (*resolve_before)(bool in_loader);
+void (*resolve_before)(enum resolve_reason reason);
 uint64_t resolve_unhooked, resolve_second_driver;
 
 /* A mapped libcuda and where its functions are. */
@@ -54,9 +55,9 @@ static uint32_t learning;
 void *resolve_next_dlsym, *resolve_next_dlvsym;
 static int (*next_dlclose)(void *handle);
 
-static void before(bool in_loader) {
+static void before(enum resolve_reason reason) {
     if (resolve_before)
-        resolve_before(in_loader);
+        resolve_before(reason);
 }
 
 /* ---- what stands behind us ------------------------------------------------------------------- */
@@ -94,7 +95,7 @@ static void *next_definition(const char *name) {
 }
 
 void *resolve_next_definition(const char *name) {
-    before(false);
+    before(RESOLVE_OTHER);
     return next_definition(name);
 }
 
@@ -137,20 +138,26 @@ static bool learn(const struct object *object, void *any) {
     if (is_us(object) || !object_named(object, "libcuda.so") || !object_symbol(object, "cuInit"))
         return false;
     *(bool *)any = true;
+    struct image *place = NULL;
     uint32_t count = image_count;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         if (images[i].start == object->start)
             return false;
-    if (count == IMAGES_MAX)
+        if (!images[i].start && !place)
+            place = &images[i]; /* of a driver that was unloaded */
+    }
+    if (!place && count == IMAGES_MAX)
         return false;
-    struct image *image = &images[count];
-    image->start = object->start;
-    image->end = object->end;
+    if (!place)
+        place = &images[count];
     for (int row = 0; row < ROW_COUNT; row++)
-        image->address[row] = object_symbol(object, resolve_names[row]);
-    if (count == 0)
+        place->address[row] = object_symbol(object, resolve_names[row]);
+    if (!driver.cuCtxGetDevice)
         learn_own_calls(object);
-    store_release(&image_count, count + 1); /* pairs with the acquires below */
+    place->end = object->end;
+    store_release(&place->start, object->start);
+    if (place == &images[count])
+        store_release(&image_count, count + 1); /* pairs with the acquires below */
     return false;
 }
 
@@ -174,7 +181,7 @@ void resolve_forked(void) {
 static const struct image *image_of(uintptr_t address) {
     uint32_t count = load_acquire(&image_count);
     for (uint32_t i = 0; i < count; i++)
-        if (address >= images[i].start && address < images[i].end)
+        if (images[i].start && address >= images[i].start && address < images[i].end)
             return &images[i];
     return NULL;
 }
@@ -192,9 +199,10 @@ static void forget_unloaded(void) {
             if ((uintptr_t)known >= image->start && (uintptr_t)known < image->end)
                 cas_acq_rel(&resolve_known[row], &known, NULL);
         }
-        image->start = image->end = 0;
-        if (i == 0)
+        if ((uintptr_t)driver.cuCtxGetDevice >= image->start &&
+            (uintptr_t)driver.cuCtxGetDevice < image->end)
             memset(&driver, 0, sizeof driver);
+        store_release(&image->start, (uintptr_t)0);
     }
 }
 
@@ -258,6 +266,15 @@ static bool is_ours(const void *address) {
     return false;
 }
 
+static bool driver_has(int row) {
+    resolve_find_driver();
+    uint32_t count = load_acquire(&image_count);
+    for (uint32_t i = 0; i < count; i++)
+        if (images[i].start && images[i].address[row])
+            return true;
+    return false;
+}
+
 /* What a search of the global scope would find if we were not there. */
 static struct answer answer_global(const struct question *q) {
     void *found = q->version ? q->real_dlvsym(RTLD_NEXT, q->name, q->version)
@@ -266,14 +283,15 @@ static struct answer answer_global(const struct question *q) {
         return (struct answer){found, NULL};
     if (found)
         return (struct answer){substitute(found, q->name, q->caller), NULL};
-    /* A driver in a local scope: the program may well see it; the real search decides. */
-    return (struct answer){NULL, resolve_find_driver() ? q->real : NULL};
+    /* A driver in a local scope: the program may well see it; the real search decides. But it finds
+       us, so that a driver which lacks this function must not be asked. */
+    return (struct answer){NULL, driver_has(row_named(q->name)) ? q->real : NULL};
 }
 
 static struct answer answer(const struct question *q) {
     if (q->handle == RTLD_NEXT || row_named(q->name) < 0)
         return (struct answer){NULL, q->real};
-    before(true);
+    before(RESOLVE_IN_LOADER);
     if (q->handle == RTLD_DEFAULT)
         return answer_global(q);
     void *found = q->version ? q->real_dlvsym(q->handle, q->name, q->version)
@@ -301,27 +319,34 @@ static void *next_for_interposer(const void *caller, const char *name) {
 }
 
 struct answer resolve_dlsym(void *handle, const char *name, const void *caller) {
+    int saved = errno;
     struct question q = {handle, name, NULL, caller, NULL, real_dlsym(), NULL};
     q.real = (void *)q.real_dlsym;
-    return answer(&q);
+    struct answer found = answer(&q);
+    errno = saved;
+    return found;
 }
 
 struct answer resolve_dlvsym(void *handle, const char *name, const char *version,
                              const void *caller) {
+    int saved = errno;
     if (!load_acquire(&resolve_next_dlvsym))
         resolve_init();
     struct question q = {handle, name, version, caller, NULL, NULL, resolve_next_dlvsym};
     q.real = (void *)q.real_dlvsym;
     if (*name == 'd') {
-        before(true);
+        before(RESOLVE_OTHER);
         void *ours = handle == RTLD_NEXT ? next_for_interposer(caller, name) : NULL;
+        errno = saved;
         return (struct answer){ours, ours ? NULL : q.real};
     }
-    return answer(&q);
+    struct answer found = answer(&q);
+    errno = saved;
+    return found;
 }
 
 void *resolve_search(enum row row) {
-    before(false);
+    before(RESOLVE_CALL);
     void *found = next_definition(resolve_names[row]), *known = NULL;
     bool any = resolve_find_driver();
     for (uint32_t i = 0; any && !found && i < load_acquire(&image_count); i++)
@@ -334,19 +359,31 @@ void *resolve_search(enum row row) {
 /* ---- doors that are not the loader's
  * -------------------------------------------------------------- */
 
-/* The name as asked has no version in it: count it if one of our rows could have been meant. */
+/* cuGetProcAddress is asked for names without a version: could one of our rows have been meant? */
+static bool is_base_of_row(const char *base) {
+    size_t bytes = strlen(base);
+    for (int row = 0; row < ROW_COUNT; row++)
+        if (!strncmp(resolve_names[row], base, bytes) &&
+            (!resolve_names[row][bytes] || resolve_names[row][bytes] == '_'))
+            return bytes > 0;
+    return false;
+}
+
 static void *substitute_by_address(void *address, const char *symbol, const void *caller) {
-    before(false);
+    int saved = errno;
+    before(RESOLVE_CALL);
     if (!image_of((uintptr_t)address))
         resolve_find_driver();
     const struct image *image = image_of((uintptr_t)address);
     int row = image ? row_at(image, address) : -1;
     if (row < 0) {
-        if (!image && symbol && row_named(symbol) >= 0)
+        if (!image && symbol && is_base_of_row(symbol))
             add_relaxed(&resolve_unhooked, 1);
-        return address;
+    } else if (!called_by_driver(caller)) {
+        address = hook(row, address);
     }
-    return called_by_driver(caller) ? address : hook(row, address);
+    errno = saved;
+    return address;
 }
 
 EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t flags) {
@@ -379,11 +416,14 @@ EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version,
 EXPORT int dlclose(void *handle) {
     if (!load_acquire(&next_dlclose))
         resolve_init();
+    int before_errno = errno;
     add_acq_rel(&modules_unloads, 1);
-    before(false);
-    int rc = next_dlclose(handle);
+    before(RESOLVE_OTHER);
+    errno = before_errno;
+    int rc = next_dlclose(handle), saved = errno;
     add_acq_rel(&modules_unloads, 1);
     if (load_acquire(&image_count))
         forget_unloaded();
+    errno = saved;
     return rc;
 }

@@ -62,9 +62,14 @@ void resolve_forked(void);
 /* Is a libcuda mapped? Learns its addresses if it is new. */
 bool resolve_find_driver(void);
 
-/* Called before anything is looked for. in_loader: by a look-up of the program's own, which has the
-   loader's lock to itself. */
-extern void (*resolve_before)(bool in_loader);
+/* Called before anything is looked for. */
+enum resolve_reason {
+    RESOLVE_OTHER,     /* nothing of CUDA's */
+    RESOLVE_CALL,      /* a hooked function was called that is not known yet */
+    RESOLVE_IN_LOADER, /* a hooked name is looked up by the program, which has the loader to itself
+                        */
+};
+extern void (*resolve_before)(enum resolve_reason reason);
 
 /* Answers that could not be replaced, since the process began: they become losses of the trace. */
 extern uint64_t resolve_unhooked, resolve_second_driver;

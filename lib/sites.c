@@ -78,7 +78,9 @@ struct trace_site *sites_get(struct sites *sites, const struct site_key *key) {
     uint32_t ref = index_find(&sites->index, hash, matches, trace, key);
     if (ref)
         return trace_at(trace, ref);
-    struct trace_site *site = trace_append(trace, TRACE_SECTION_SITES, sizeof *site, sizeof *site);
+    struct trace_site *site = NULL;
+    if (index_has_room(&sites->index))
+        site = trace_append(trace, TRACE_SECTION_SITES, sizeof *site, sizeof *site);
     if (!site)
         return other_site(sites, *key);
     fill(site, key, hash);

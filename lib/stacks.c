@@ -48,10 +48,13 @@ static void know_modules(struct modules *modules, const struct stack_key *key, u
 
 static uint32_t add(struct stacks *stacks, const struct stack_key *key, uint64_t ns) {
     struct trace_writer *trace = stacks->trace;
+    struct trace_native_stack *stack = NULL;
     know_modules(stacks->modules, key, ns);
-    struct trace_native_stack *stack = trace_append(
-        trace, TRACE_SECTION_NATIVE_STACKS,
-        (uint32_t)(offsetof(struct trace_native_stack, pcs) + key->depth * sizeof *key->pcs), 0);
+    if (index_has_room(&stacks->index))
+        stack = trace_append(
+            trace, TRACE_SECTION_NATIVE_STACKS,
+            (uint32_t)(offsetof(struct trace_native_stack, pcs) + key->depth * sizeof *key->pcs),
+            0);
     if (!stack) {
         trace_lose(trace, TRACE_LOSS_STACKS_FULL, 1);
         return 0;

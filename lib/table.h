@@ -52,7 +52,7 @@ struct table_entry {
 
 enum table_result {
     TABLE_INSERTED,
-    TABLE_SUPERSEDED, /* over a FREEING one: whoever frees it accounts for it */
+    TABLE_SUPERSEDED, /* over a FREEING one, returned in *old: its free is ours to book */
     TABLE_REPLACED,   /* over a LIVE one, returned in *old: its free was never seen */
     TABLE_FULL,
 };
@@ -78,11 +78,10 @@ uint32_t table_add_flags(struct table *t, enum trace_space space, uint64_t addre
 
 struct table_mark table_mark_freeing(struct table *t, enum trace_space space, uint64_t address);
 
-/* After the driver's success. False: superseded meanwhile; the mark's block is gone all the same.
- */
+/* After the driver's success. False: superseded meanwhile, and booked by who did that. */
 bool table_erase(const struct table_mark *mark);
 
-/* After the driver's refusal. False: superseded meanwhile, so the driver did free it. */
+/* After the driver's refusal. False: superseded meanwhile: the driver did free it. */
 bool table_unmark(const struct table_mark *mark);
 
 #endif

@@ -1,9 +1,12 @@
 #include "trace_writer.h"
 
+#include "cancel.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,16 +14,28 @@
 #define STEP_BYTES  (1u << 20)  /* it grows by at least this ... */
 #define STEP_MAX    (16u << 20) /* ... or as much as it has, up to this */
 #define REGION_MAX  (8u << 20)  /* of a section that grows record by record */
+#define GROW_NAPS   40000       /* of 50 us: how long another thread's growth is waited for */
+#define REFUSED_NS  100000000u
+#define EINTR_MAX   100
+
+/* How large a file this process may write; beyond it the kernel would send SIGXFSZ. */
+static uint64_t size_limit(void) {
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY ? limit.rlim_cur
+                                                                                   : UINT64_MAX;
+}
 
 /*
  * fallocate(2) itself: glibc's posix_fallocate falls back to writing each block, which crawls over
  * network disks. Where the file system has none, zeros are written once.
  */
 static int allocate(int fd, uint64_t from, uint64_t to) {
-    int rc;
-    do
+    int rc = -1;
+    for (int i = 0; i < EINTR_MAX && rc < 0; i++) {
         rc = fallocate(fd, 0, (off_t)from, (off_t)(to - from));
-    while (rc < 0 && errno == EINTR);
+        if (rc < 0 && errno != EINTR)
+            break;
+    }
     if (rc == 0 || (errno != EOPNOTSUPP && errno != ENOSYS))
         return rc;
     static const char zeros[65536];
@@ -91,6 +106,8 @@ int trace_create(struct trace_writer *t, const char *path, uint32_t mode, uint64
         return ENAMETOOLONG;
     memcpy(t->path, path, path_bytes);
     t->max_bytes = max_bytes & ~(uint64_t)(TRACE_REGION_ALIGN - 1);
+    if (size_limit() < FIRST_BYTES)
+        return EFBIG;
     t->next = TRACE_HEADER_BYTES;
     t->allocated = FIRST_BYTES;
     t->start_ns = header->start_monotonic_ns;
@@ -134,45 +151,76 @@ static int reopen(const struct trace_writer *t) {
     return -1;
 }
 
-/* Makes the file reach `end`. Two threads may do so at once: allocating twice changes nothing. */
-static bool reach(struct trace_writer *t, uint64_t end) {
-    uint64_t have = load_acquire(&t->allocated);
-    if (end <= have)
-        return true;
+/* Asks for space from `have` up to `end`, and for some more if that can be had; the new end, or 0.
+ */
+static uint64_t enlarge(struct trace_writer *t, uint64_t have, uint64_t end) {
     uint64_t step = have < STEP_BYTES ? STEP_BYTES : have > STEP_MAX ? STEP_MAX : have;
+    uint64_t most = size_limit() < t->max_bytes ? size_limit() : t->max_bytes;
     uint64_t to = have + step > end ? have + step : end;
-    if (to > t->max_bytes)
-        to = t->max_bytes;
-    int fd = reopen(t);
-    bool done = fd >= 0 && allocate(fd, have, to) == 0;
-    if (fd >= 0 && !done && to > end && allocate(fd, have, end) == 0) {
-        to = end;
-        done = true;
+    if (to > most)
+        to = most;
+    int fd = end <= most ? reopen(t) : -1;
+    if (fd < 0)
+        return 0;
+    if (allocate(fd, have, to) < 0)
+        to = to > end && allocate(fd, have, end) == 0 ? end : 0;
+    close(fd);
+    return to;
+}
+
+/*
+ * Makes the file reach `end`. One thread at a time, since where zeros have to be written they must
+ * not fall upon what another one has published meanwhile; the others wait a bounded while. After a
+ * refusal the file system is left alone for a moment.
+ */
+static bool reach(struct trace_writer *t, uint64_t end) {
+    uint32_t idle = 0;
+    for (int nap = 0; !cas_acq_rel(&t->growing, &idle, 1u); nap++, idle = 0) {
+        struct timespec moment = {0, 50000};
+        if (nap == GROW_NAPS)
+            return false;
+        nanosleep(&moment, NULL);
     }
-    if (fd >= 0)
-        close(fd);
-    if (!done)
-        return false;
-    raise_relaxed(&t->header->file_bytes, to);
-    /* Pairs with the acquire above: who sees the new end may touch what is before it. */
-    while (have < to && !cas_acq_rel(&t->allocated, &have, to))
-        ;
-    return true;
+    uint64_t have = load_acquire(&t->allocated);
+    uint64_t refused = load_relaxed(&t->refused_ns), now = trace_now(t);
+    if (end > have && (!refused || now - refused > REFUSED_NS)) {
+        have = enlarge(t, have, end);
+        store_relaxed(&t->refused_ns, have ? 0 : now | 1);
+        if (have) {
+            raise_relaxed(&t->header->file_bytes, have);
+            /* Pairs with the acquire in trace_add_region: what is before it may be touched. */
+            store_release(&t->allocated, have);
+        }
+    }
+    store_release(&t->growing, 0u);
+    return end <= have;
+}
+
+/* Takes room for a region; 0: none. */
+static uint64_t claim_room(struct trace_writer *t, uint64_t bytes) {
+    uint64_t offset = load_relaxed(&t->next), end;
+    do {
+        if (bytes > t->max_bytes || offset > t->max_bytes - bytes ||
+            load_relaxed(&t->header->directory_count) >= TRACE_DIRECTORY_CAPACITY)
+            return 0;
+        end = offset + bytes;
+    } while (!cas_acq_rel(&t->next, &offset, end));
+    if (end <= load_acquire(&t->allocated) || reach(t, end))
+        return offset;
+    /* Given back, unless another thread has taken what follows. */
+    cas_acq_rel(&t->next, &end, offset);
+    return 0;
 }
 
 struct trace_region *trace_add_region(struct trace_writer *t, enum trace_section section,
                                       uint64_t bytes, uint32_t record_bytes) {
     int saved = errno;
     bytes = (bytes + TRACE_REGION_ALIGN - 1) & ~(uint64_t)(TRACE_REGION_ALIGN - 1);
-    uint64_t offset = load_relaxed(&t->next);
-    bool room = true;
-    do
-        room = bytes <= t->max_bytes && offset <= t->max_bytes - bytes;
-    while (room && !cas_acq_rel(&t->next, &offset, offset + bytes));
-    uint32_t entry = TRACE_DIRECTORY_CAPACITY;
-    if (room && reach(t, offset + bytes) &&
-        load_relaxed(&t->header->directory_count) < TRACE_DIRECTORY_CAPACITY)
-        entry = add_relaxed(&t->header->directory_count, 1);
+    int cancel = hold_cancel();
+    uint64_t offset = claim_room(t, bytes);
+    uint32_t entry =
+        offset ? add_relaxed(&t->header->directory_count, 1) : TRACE_DIRECTORY_CAPACITY;
+    release_cancel(cancel);
     errno = saved;
     if (entry >= TRACE_DIRECTORY_CAPACITY) {
         trace_lose(t, TRACE_LOSS_SPACE_GROW_FAILED, 1);

@@ -22,8 +22,10 @@ struct trace_writer {
     uint8_t *base; /* NULL: no trace */
     struct trace_header *header;
     uint64_t max_bytes;
-    uint64_t next;      /* end of what regions have claimed */
-    uint64_t allocated; /* end of what the file system has promised */
+    uint64_t next;       /* end of what regions have claimed */
+    uint64_t allocated;  /* end of what the file system has promised */
+    uint32_t growing;    /* one thread at a time asks it for more */
+    uint64_t refused_ns; /* when it last refused; it is not asked again at once */
     uint32_t device_major, device_minor;
     uint64_t inode;
     uint64_t start_ns;

@@ -3,10 +3,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
+#include <fcntl.h>
 #include <libunwind.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -327,10 +329,10 @@ static struct rule ask_libunwind(const struct module *module, uintptr_t pc) {
 
 /* ---- the real stack -------------------------------------------------------------------------- */
 
-/* Pages of this thread's stack that were found readable, [from, to), and the lowest address that
-   cold work has been seen to have room down to. */
+/* Pages of this thread's stack that were found readable, [from, to); and where room for cold work
+   was found, from a frame at room_top down to room. */
 static __thread __attribute__((tls_model("initial-exec"))) struct {
-    uintptr_t from, to, room;
+    uintptr_t from, to, room, room_top;
 } seen;
 
 static bool stack_word(uintptr_t address, uintptr_t *value) {
@@ -351,12 +353,13 @@ static bool stack_word(uintptr_t address, uintptr_t *value) {
 /* Are there COLD_STACK bytes below? Asks page by page: a guard page may be just one. */
 static bool has_room(void) {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    if (seen.room && here >= seen.room + COLD_STACK && here < seen.room + 8 * COLD_STACK)
+    if (here <= seen.room_top && here - COLD_STACK >= seen.room)
         return true;
     for (uintptr_t below = PAGE; below <= COLD_STACK; below += PAGE)
         if (!memory_readable(here - below))
             return false;
     seen.room = here - COLD_STACK;
+    seen.room_top = here;
     return true;
 }
 
@@ -389,6 +392,14 @@ static bool leave_signal(struct registers *r) {
     return done && pc;
 }
 
+/* Without the signature that the processor may keep in a return address. */
+static uintptr_t plain_pc(uintptr_t pc) {
+#if defined(__aarch64__)
+    pc &= (1ull << 48) - 1;
+#endif
+    return pc;
+}
+
 static bool apply(const struct rule *rule, struct registers *r) {
     uintptr_t cfa = (rule->kind == RULE_FROM_SP ? r->sp : r->fp) + (intptr_t)rule->cfa;
     uintptr_t pc, fp = r->fp;
@@ -400,10 +411,7 @@ static bool apply(const struct rule *rule, struct registers *r) {
     if (rule->fp == FP_AT_FP ? !stack_word(r->fp, &fp)
                              : rule->fp != FP_KEPT && !stack_word(cfa + (intptr_t)rule->fp, &fp))
         return false;
-#if defined(__aarch64__)
-    pc &= (1ull << 48) - 1; /* a signed return address */
-#endif
-    *r = (struct registers){.pc = pc, .sp = cfa, .fp = fp};
+    *r = (struct registers){.pc = plain_pc(pc), .sp = cfa, .fp = fp};
     return true;
 }
 
@@ -411,9 +419,9 @@ static bool apply(const struct rule *rule, struct registers *r) {
 static bool guess(const struct modules *modules, struct registers *r) {
     uintptr_t pc, fp;
     if (r->fp <= r->sp || r->fp - r->sp > 1u << 20 || !stack_word(r->fp, &fp) ||
-        !stack_word(r->fp + sizeof fp, &pc) || !modules_find(modules, pc))
+        !stack_word(r->fp + sizeof fp, &pc) || !modules_find(modules, plain_pc(pc)))
         return false;
-    *r = (struct registers){.pc = pc, .sp = r->fp + 2 * sizeof fp, .fp = fp};
+    *r = (struct registers){.pc = plain_pc(pc), .sp = r->fp + 2 * sizeof fp, .fp = fp};
     return true;
 }
 
@@ -529,10 +537,22 @@ static void *open_beside(const char *name) {
     return access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
-static int initialise(void *unused) {
+/* In the child, so that nothing it does to its descriptors is seen: takes all numbers below the
+   highest, so that the pipe gets those. */
+static void use_up_descriptors(void) {
+    struct rlimit limit = {1024, 1024};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    int last = limit.rlim_cur < 4096 ? (int)limit.rlim_cur - 3 : 4093;
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    while (fd >= 0 && fd < last)
+        fd = dup(fd);
+}
+
+static int initialise(void *in_child) {
     struct learning learning = {.pc = 0};
     unw_cursor_t cursor;
-    (void)unused;
+    if (in_child)
+        use_up_descriptors();
     space = unw.create_addr_space(&accessors, 0);
     if (space) {
         unw.set_caching_policy(space, UNW_CACHE_NONE);
@@ -546,13 +566,15 @@ static int initialise(void *unused) {
  * use. A program's descriptors must have the numbers that they would have without us. So this is
  * done in a child that shares the memory but has a table of descriptors of its own, while we stand
  * still as in a vfork; without an exit signal, nobody's SIGCHLD handler or wait sees it.
+ * A program that uses libunwind itself shares its variables with us: it must find numbers there
+ * that are not in use, upon which it makes a pipe of its own.
  */
 static void initialise_elsewhere(void) {
     const size_t bytes = 256 << 10;
     char *stack = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pid_t child = -1;
     if (stack != MAP_FAILED)
-        child = clone(initialise, stack + bytes, CLONE_VM | CLONE_VFORK, NULL);
+        child = clone(initialise, stack + bytes, CLONE_VM | CLONE_VFORK, stack);
     if (child > 0)
         while (waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR)
             ;

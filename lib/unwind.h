@@ -22,7 +22,7 @@ struct registers {
     uintptr_t pc; /* a return address */
     uintptr_t sp; /* of the frame that pc returns to */
     uintptr_t fp;
-    const uintptr_t *return_slot; /* where pc is kept on the stack */
+    const uintptr_t *return_slot; /* where pc is kept on the stack, maybe with a signature */
 };
 
 /* The registers of the caller of the function that uses it (compiled with a frame pointer). */

@@ -557,8 +557,8 @@ struct trace_context {
     uint64_t destroyed_ns; /* 0: not seen */
     uint32_t native_stack; /* of the call that made it */
     uint32_t python_stack;
-    uint32_t uses; /* retains or creations seen */
-    uint32_t reserved0;
+    uint32_t uses;   /* retains or creations seen */
+    uint32_t number; /* by which slots name it, from 1 */
     uint64_t reserved;
 };
 TRACE_SIZE_CHECK(struct trace_context, 56);

@@ -241,9 +241,10 @@ static void *work(void *argument) {
             struct table_mark mark = table_mark_freeing(w->table, TRACE_SPACE_POINTER, address);
             w->failed |= !mark.slot;
             give_address(w->driver, address);
-            table_erase(&mark);
-            w->blocks--;
-            w->bytes -= (int64_t)mark.bytes;
+            if (table_erase(&mark)) {
+                w->blocks--;
+                w->bytes -= (int64_t)mark.bytes;
+            }
             continue;
         }
         struct table_entry old, entry = entry_of(take_address(w->driver), 0, 1);
@@ -252,6 +253,10 @@ static void *work(void *argument) {
         entry.bytes = next_random(&w->seed) % 4096 + 1;
         enum table_result result = table_insert(w->table, &entry, &old);
         w->failed |= result == TABLE_REPLACED || result == TABLE_FULL;
+        if (result == TABLE_SUPERSEDED) { /* its free is ours to account for */
+            w->blocks--;
+            w->bytes -= (int64_t)old.bytes;
+        }
         mine[held++] = entry.address;
         w->blocks++;
         w->bytes += (int64_t)entry.bytes;

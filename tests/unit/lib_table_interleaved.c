@@ -26,6 +26,7 @@ static uint64_t probes;
 #define table_mark_freeing stepped_mark_freeing
 #define table_erase        stepped_erase
 #define table_unmark       stepped_unmark
+#define table_add_flags    stepped_add_flags
 #include "../../lib/table.c"
 
 /* ---- the driver and the model
@@ -68,8 +69,8 @@ static bool allocate(uint64_t *address) {
     enum table_result result = table_insert(&t, &entry, &old);
     cr_assert_neq(result, TABLE_FULL);
     superseded += result == TABLE_SUPERSEDED;
-    if (result == TABLE_REPLACED) {
-        replaced++;
+    replaced += result == TABLE_REPLACED;
+    if (result != TABLE_INSERTED) {
         blocks--;
         bytes -= (int64_t)old.bytes;
     }
@@ -90,8 +91,7 @@ static bool deallocate(uint64_t n) {
         free_list[free_count++] = n;
     }
     stop();
-    bool gone = verdict > 1 ? (table_erase(&mark), true) : !table_unmark(&mark);
-    refused += !gone;
+    bool gone = verdict > 1 ? table_erase(&mark) : (refused += table_unmark(&mark), false);
     if (gone) {
         blocks--;
         bytes -= (int64_t)mark.bytes;

@@ -168,7 +168,7 @@ Test(config, sizes) {
         {"1GiB", 1ull << 30, true},
         {"2k", 2048, true},
         {"3KB", 3072, true},
-        {"0x10", 16, true},
+        {"64 ", 0, false},
         {"", 0, false},
         {"M", 0, false},
         {"12X", 0, false},
