@@ -15,7 +15,7 @@
 #define STEP_MAX    (16u << 20) /* ... or as much as it has, up to this */
 #define REGION_MAX  (8u << 20)  /* of a section that grows record by record */
 #define GROW_NAPS   40000       /* of 50 us: how long another thread's growth is waited for */
-#define REFUSED_NS  100000000u
+#define PATIENCE    1000        /* requests that are not passed on after a refusal */
 #define EINTR_MAX   100
 
 /* How large a file this process may write; beyond it the kernel would send SIGXFSZ. */
@@ -171,7 +171,7 @@ static uint64_t enlarge(struct trace_writer *t, uint64_t have, uint64_t end) {
 /*
  * Makes the file reach `end`. One thread at a time, since where zeros have to be written they must
  * not fall upon what another one has published meanwhile; the others wait a bounded while. After a
- * refusal the file system is left alone for a moment.
+ * refusal the file system is left alone for a while.
  */
 static bool reach(struct trace_writer *t, uint64_t end) {
     uint32_t idle = 0;
@@ -182,14 +182,17 @@ static bool reach(struct trace_writer *t, uint64_t end) {
         nanosleep(&moment, NULL);
     }
     uint64_t have = load_acquire(&t->allocated);
-    uint64_t refused = load_relaxed(&t->refused_ns), now = trace_now(t);
-    if (end > have && (!refused || now - refused > REFUSED_NS)) {
-        have = enlarge(t, have, end);
-        store_relaxed(&t->refused_ns, have ? 0 : now | 1);
-        if (have) {
-            raise_relaxed(&t->header->file_bytes, have);
-            /* Pairs with the acquire in trace_add_region: what is before it may be touched. */
-            store_release(&t->allocated, have);
+    if (end > have && load_relaxed(&t->patience)) {
+        add_owned(&t->patience, (uint32_t)-1);
+    } else if (end > have) {
+        uint64_t to = enlarge(t, have, end);
+        if (to) {
+            raise_relaxed(&t->header->file_bytes, to);
+            /* Pairs with the acquire in claim_room: what is before it may be touched. */
+            store_release(&t->allocated, have = to);
+        } else {
+            trace_lose(t, TRACE_LOSS_SPACE_GROW_FAILED, 1);
+            store_relaxed(&t->patience, PATIENCE);
         }
     }
     store_release(&t->growing, 0u);
@@ -201,8 +204,11 @@ static uint64_t claim_room(struct trace_writer *t, uint64_t bytes) {
     uint64_t offset = load_relaxed(&t->next), end;
     do {
         if (bytes > t->max_bytes || offset > t->max_bytes - bytes ||
-            load_relaxed(&t->header->directory_count) >= TRACE_DIRECTORY_CAPACITY)
+            load_relaxed(&t->header->directory_count) >= TRACE_DIRECTORY_CAPACITY) {
+            if (!exchange_relaxed(&t->exhausted, 1u))
+                trace_lose(t, TRACE_LOSS_SPACE_GROW_FAILED, 1);
             return 0;
+        }
         end = offset + bytes;
     } while (!cas_acq_rel(&t->next, &offset, end));
     if (end <= load_acquire(&t->allocated) || reach(t, end))
@@ -222,10 +228,8 @@ struct trace_region *trace_add_region(struct trace_writer *t, enum trace_section
         offset ? add_relaxed(&t->header->directory_count, 1) : TRACE_DIRECTORY_CAPACITY;
     release_cancel(cancel);
     errno = saved;
-    if (entry >= TRACE_DIRECTORY_CAPACITY) {
-        trace_lose(t, TRACE_LOSS_SPACE_GROW_FAILED, 1);
+    if (entry >= TRACE_DIRECTORY_CAPACITY)
         return NULL;
-    }
     struct trace_region *region = (struct trace_region *)(t->base + TRACE_DIRECTORY_OFFSET) + entry;
     region->ordinal = add_relaxed(&t->ordinals[section], 1);
     region->offset = offset;

@@ -25,7 +25,8 @@ struct trace_writer {
     uint64_t next;       /* end of what regions have claimed */
     uint64_t allocated;  /* end of what the file system has promised */
     uint32_t growing;    /* one thread at a time asks it for more */
-    uint64_t refused_ns; /* when it last refused; it is not asked again at once */
+    uint32_t patience;  /* requests to let pass since it refused one */
+    uint32_t exhausted; /* the file's limit has been met, and counted once */
     uint32_t device_major, device_minor;
     uint64_t inode;
     uint64_t start_ns;

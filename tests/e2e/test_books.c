@@ -20,6 +20,7 @@ static struct books_case books_cases[] = {
     {"books_devices", "SIMGPU_DEVICES=3", 0},
     {"books_threads", "", 0},
     {"books_reuse", "", 0},
+    {"books_handover", "", 0},
     {"books_failures",
      "SIMGPU_FAIL=cuMemAlloc_v2:3=2,cuMemHostAlloc:1=2,cuMemFree_v2:1=1,cuMemFreeHost:1=700,"
      "cuMemFreeAsync:1=700,!cuMemFree_v2:3=700",

@@ -227,6 +227,18 @@ Test(doors, an_extension_loaded_locally_with_plain_linkage) {
     run_free(run);
 }
 
+/* The static runtime is in books_runtime. */
+Test(doors, the_shared_runtime) {
+    struct launch launch = {.program = PROGRAM("doors_extension"),
+                            .args = {PROGRAM("shared_runtime.so")}};
+    struct run *run = run_program(&launch);
+    run_must_succeed(run);
+    json_t *report = cuheap_json("report", run_trace(run));
+    books_must_match(run, report, "programs/lib_shared_runtime.c");
+    json_decref(report);
+    run_free(run);
+}
+
 Test(doors, without_any_driver_a_call_says_stub) {
     struct launch launch = {.program = PROGRAM("doors_weak"), .no_driver = true};
     struct run *run = run_program(&launch);

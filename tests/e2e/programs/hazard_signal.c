@@ -65,18 +65,19 @@ static void leave(int signal) {
 }
 
 static void left(void) {
+    static const int first_depth[] = {5, 0, 6, 25};
     take(1000);
     for (int i = 0; i < 4; i++) {
         simgpu_hook("cuMemAlloc_v2", SIMGPU_BEFORE, raise_once, NULL);
         if (sigsetjmp(back, 1) == 0)
-            take_deeper(i, 77);
-        /* From the same depth as the call that was left, from further out, and from deeper. */
-        take_deeper(i, 1000);
-        take(1000);
+            take_deeper(5, 77);
+        /* First from the same depth as the call that was left, from further out, or from deeper:
+           only then is what it left behind still there. */
+        take_deeper(first_depth[i], 1000);
+        take_deeper(5, 1000);
         give(take(500));
-        take_deeper(i + 20, 1000);
     }
-    printf("live %d blocks %d\n", 13 * 1000, 13);
+    printf("live %d blocks %d\n", 9 * 1000, 9);
 }
 
 /* ---- step ---- */
