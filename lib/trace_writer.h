@@ -22,9 +22,9 @@ struct trace_writer {
     uint8_t *base; /* NULL: no trace */
     struct trace_header *header;
     uint64_t max_bytes;
-    uint64_t next;       /* end of what regions have claimed */
-    uint64_t allocated;  /* end of what the file system has promised */
-    uint32_t growing;    /* one thread at a time asks it for more */
+    uint64_t next;      /* end of what regions have claimed */
+    uint64_t allocated; /* end of what the file system has promised */
+    uint32_t growing;   /* one thread at a time asks it for more */
     uint32_t patience;  /* requests to let pass since it refused one */
     uint32_t exhausted; /* the file's limit has been met, and counted once */
     uint32_t device_major, device_minor;
