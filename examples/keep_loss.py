@@ -31,7 +31,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--where", choices=["local", "global"], default="local")
     parser.add_argument("--end", choices=["return", "exit", "exception", "kill"], default="return")
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=8000)
     args = parser.parse_args()
     keep = losses if args.where == "global" else []
     net = nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 8)).cuda()

@@ -115,6 +115,8 @@ const struct column column_table[] = {
     {"own_peak_bytes", "OWN PEAK", UNIT_BYTES, MEASURE_OWN_PEAK_BYTES, NULL, 11, IN_CSV | IN_JSON},
     {"allocs", "ALLOCS", UNIT_COUNT, MEASURE_ALLOCS, NULL, 7, IN_CSV | IN_JSON},
     {"frees", "FREES", UNIT_COUNT, MEASURE_FREES, NULL, 7, IN_CSV | IN_JSON},
+    {"growing_bytes", "BYTES", UNIT_BYTES, MEASURE_GROWING_BYTES, NULL, 11, 0},
+    {"growing_count", "BLOCKS", UNIT_COUNT, MEASURE_GROWING_COUNT, NULL, 7, 0},
     {"function", "FUNCTION", UNIT_TEXT, 0, write_function, -30, IN_CSV},
     {"file", "FILE", UNIT_TEXT, 0, write_file, -30, IN_CSV},
     {"line", "LINE", UNIT_TEXT, 0, write_line, 5, IN_CSV},

@@ -3,6 +3,7 @@
  * what is not known is null. Called by cmd_report.c.
  */
 #include "columns.h"
+#include "reconcile.h"
 #include "render.h"
 #include "text.h"
 
@@ -161,7 +162,7 @@ static json_t *site_json(struct json_report *json, const struct view_row *row) {
     json_object_set_new(site, "ledger", text_or_null(trace_ledger_name(row->ledger)));
     json_object_set_new(site, "kind", text_or_null(trace_kind_name(row->kind)));
     json_object_set_new(site, "device", device_json(row->ordinal));
-    json_object_set_new(site, "class", json_null());
+    json_object_set_new(site, "class", json_string(growth_names[row->growth]));
     json_object_set_new(
         site, "released_at_end",
         json_boolean(row->values[MEASURE_LIVE_BYTES] < row->values[MEASURE_END_OF_WORK_BYTES]));
@@ -227,6 +228,23 @@ static json_t *ledger_json(const struct profile *profile, enum trace_ledger ledg
     return json;
 }
 
+/* What no free memory was ever seen for is not known: used_bytes, untracked_bytes. */
+static json_t *reconciliation_json(const struct reconciliation *sum) {
+    json_t *json = json_object();
+    json_object_set_new(json, "at", json_string("end_of_work"));
+    json_object_set_new(json, "allocated_bytes", figure_if(sum->tensors, sum->allocated));
+    json_object_set_new(json, "cached_bytes",
+                        sum->tensors && sum->segments ? json_integer((json_int_t)sum->cached)
+                                                      : json_null());
+    json_object_set_new(json, "reserved_bytes", figure_if(sum->segments, sum->reserved));
+    json_object_set_new(json, "other_bytes", figure(sum->other));
+    json_object_set_new(json, "pool_bytes", figure(sum->pools));
+    json_object_set_new(json, "driver_bytes", figure(sum->driver));
+    json_object_set_new(json, "untracked_bytes", json_null());
+    json_object_set_new(json, "used_bytes", json_null());
+    return json;
+}
+
 static json_t *process_device_json(const struct report *report, const struct job_process *process,
                                    unsigned ordinal) {
     const struct profile *profile = process->profile;
@@ -245,9 +263,13 @@ static json_t *process_device_json(const struct report *report, const struct job
     json_object_set_new(json, "driver", ledger_json(profile, TRACE_LEDGER_DRIVER, ordinal));
     json_object_set_new(json, "tensor",
                         tensors ? ledger_json(profile, TRACE_LEDGER_TENSOR, ordinal) : json_null());
-    json_object_set_new(json, "reconciliation", json_null());
+    struct reconciliation sum = {0};
+    double rate;
+    reconcile(&sum, profile, ordinal);
+    json_object_set_new(json, "reconciliation", reconciliation_json(&sum));
     json_object_set_new(json, "untracked_bytes", json_null());
-    json_object_set_new(json, "reuse_rate", json_null());
+    json_object_set_new(json, "reuse_rate",
+                        reconcile_reuse_rate(&sum, &rate) ? json_real(rate) : json_null());
     json_object_set_new(json, "fragmentation", json_array());
     return json;
 }

@@ -3,6 +3,7 @@
  * Called by cmd_report.c; one thread.
  */
 #include "columns.h"
+#include "reconcile.h"
 #include "render.h"
 #include "text.h"
 
@@ -199,6 +200,46 @@ static bool is_used(const struct view_sum *sum) {
     return sum->peak_bytes || sum->live_count;
 }
 
+static void print_part(const struct painter *painter, const char *sign, const char *name,
+                       int64_t bytes, const char *what) {
+    char exact[TEXT_BYTES], size[TEXT_BYTES + 1];
+    uint64_t amount = bytes < 0 ? -(uint64_t)bytes : (uint64_t)bytes;
+    snprintf(size, sizeof size, "%s%s", bytes < 0 ? "-" : "", text_exact_bytes(exact, amount));
+    fprintf(painter->out, "  %s %-10s %-32s %s\n", sign, name, size, what);
+}
+
+/* The books of the framework and of the driver, side by side, where there is a framework. */
+static void print_reconciliation(const struct painter *painter, uint32_t device) {
+    const struct job *job = painter->report->job;
+    struct reconciliation sum = {0};
+    double rate;
+    for (size_t p = 0; p < job->process_count; p++)
+        for (unsigned ordinal = 0; ordinal < TRACE_DEVICES; ordinal++)
+            if (job->processes[p].devices[ordinal] == device)
+                reconcile(&sum, job->processes[p].profile, ordinal);
+    if (!sum.tensors)
+        return;
+    title(painter, "AT END OF WORK  device %s", job->devices[device].label);
+    print_part(painter, " ", "allocated", (int64_t)sum.allocated,
+               "tensors, as torch.cuda.memory_allocated()");
+    if (sum.segments) {
+        print_part(painter, "+", "cached", sum.cached, "free in the framework's segments");
+        print_part(painter, "=", "reserved", (int64_t)sum.reserved,
+                   "segments, as torch.cuda.memory_reserved()");
+        print_part(painter, "+", "other", (int64_t)sum.other, "taken by other libraries");
+        print_part(painter, "+", "pools", (int64_t)sum.pools, "stream-ordered");
+    } else {
+        fprintf(painter->out, "  the framework's segments are not known: they were made by calls "
+                              "that are not recorded\n");
+    }
+    print_part(painter, "=", "driver", (int64_t)sum.driver,
+               "what the program took from the driver");
+    fprintf(painter->out, "  + %-10s %-32s contexts, modules, other programs\n", "untracked",
+            "unknown");
+    if (reconcile_reuse_rate(&sum, &rate))
+        fprintf(painter->out, "  the cache met %.1f %% of the tensors\n", 100 * rate);
+}
+
 static void print_sums(const struct painter *painter) {
     const struct view *view = painter->report->view;
     bool any = false;
@@ -223,6 +264,12 @@ static void print_sums(const struct painter *painter) {
     if (!any)
         fprintf(painter->out, "\nNo allocation was recorded%s.\n",
                 painter->report->view->sum_count ? "" : " that the options ask for");
+}
+
+static void print_books(const struct painter *painter) {
+    for (size_t i = 0; i < painter->report->job->device_count; i++)
+        print_reconciliation(painter, (uint32_t)i);
+    print_sums(painter);
 }
 
 /* ---- frames ---------------------------------------------------------------------------------- */
@@ -466,6 +513,28 @@ static bool same_at_exit(const struct view *view, int ledger) {
     return true;
 }
 
+/* Sites whose floor keeps rising: what a leak looks like while the program still runs. */
+static bool print_growing(const struct painter *painter, int ledger) {
+    static const char *const keys[] = {"growing_bytes", "growing_count", "kind", "device", NULL};
+    struct view_grouping grouping = {
+        .by = painter->report->by, .sort = MEASURE_GROWING_BYTES, .ledger = ledger};
+    struct view_rows rows;
+    if (!view_group(painter->report->view, &grouping, &rows))
+        return false;
+    char tail[96];
+    describe_blocks(tail, sizeof tail, rows.sums[MEASURE_GROWING_COUNT], false);
+    struct table table = {.title = "GROWING",
+                          .what = trace_ledger_name((unsigned)ledger),
+                          .measure = MEASURE_GROWING_BYTES,
+                          .keys = keys,
+                          .bytes = rows.sums[MEASURE_GROWING_BYTES],
+                          .tail = tail};
+    if (rows.count)
+        print_table(painter, &table, &rows);
+    view_rows_free(&rows);
+    return true;
+}
+
 static bool print_live_table(const struct painter *painter, int ledger, bool at_exit) {
     const struct view *view = painter->report->view;
     enum measure bytes = at_exit ? MEASURE_LIVE_BYTES : MEASURE_END_OF_WORK_BYTES;
@@ -504,7 +573,8 @@ static bool has_ledger(const struct view *view, int ledger) {
 static bool print_leaks(const struct painter *painter) {
     for (int ledger = TRACE_LEDGER_DRIVER; ledger <= TRACE_LEDGER_TENSOR; ledger++)
         if (has_ledger(painter->report->view, ledger) &&
-            !(print_live_table(painter, ledger, false) && print_live_table(painter, ledger, true)))
+            !(print_growing(painter, ledger) && print_live_table(painter, ledger, false) &&
+              print_live_table(painter, ledger, true)))
             return false;
     return true;
 }
@@ -586,7 +656,7 @@ bool render_table(const struct report *report, FILE *out) {
     struct painter painter = {report, out};
     print_processes(&painter);
     if (report->parts & PART_REST)
-        print_sums(&painter);
+        print_books(&painter);
     if ((report->parts & PART_PEAK) && !print_peaks(&painter))
         return false;
     if ((report->parts & PART_LEAKS) && !print_leaks(&painter))

@@ -132,6 +132,7 @@ static void fill_row(struct view *view, struct view_row *row, size_t process,
         .ledger = site->ledger,
         .kind = site->kind,
         .other = site->flags & TRACE_SITE_OTHER,
+        .segment = site->flags & TRACE_SITE_SEGMENT,
         .ordinal = site->device,
         .device = job_device_of(view->job, owner, site->device),
         .backtrace = backtrace,
@@ -145,6 +146,12 @@ static void fill_row(struct view *view, struct view_row *row, size_t process,
                    [MEASURE_FREES] = site->frees},
     };
     backtrace_site_id(backtrace, site->ledger, site->kind, row->other, row->id);
+    row->growth =
+        (uint8_t)growth_of_site(site->record, profile_end_of_work(owner->profile, site->ledger));
+    if (row->growth == GROWTH_GROWING && !row->segment) {
+        row->values[MEASURE_GROWING_BYTES] = site->end_of_work_bytes;
+        row->values[MEASURE_GROWING_COUNT] = site->end_of_work_count;
+    }
     const struct profile_total *total = &owner->profile->totals[site->total];
     row->total = (uint32_t)(find_sum(view, total, row->device) - view->sums);
 }

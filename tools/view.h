@@ -8,6 +8,7 @@
 #define TOOLS_VIEW_H
 
 #include "backtrace.h"
+#include "growth.h"
 #include "job.h"
 
 #include <regex.h>
@@ -22,6 +23,8 @@ enum measure {
     MEASURE_OWN_PEAK_BYTES,
     MEASURE_ALLOCS,
     MEASURE_FREES,
+    MEASURE_GROWING_BYTES, /* at end of work, of sites that grow and are no framework's cache */
+    MEASURE_GROWING_COUNT,
     MEASURE_LIMIT
 };
 
@@ -42,6 +45,8 @@ struct view_row {
     size_t stacks;
     uint8_t ledger;
     uint8_t kind;
+    uint8_t growth;                    /* enum growth_class; of the largest of them */
+    bool segment;                      /* a framework's cache */
     bool other;                        /* takes the events of sites that found no room */
     uint16_t ordinal;                  /* the device in its process */
     uint32_t device;                   /* index in job.devices, or DEVICE_NONE */

@@ -51,6 +51,12 @@ ParameterizedTest(int *form, tensors, are_booked_in_every_form) {
     cr_assert_eq(report_loss(report, "unknown_frees"), 1);
     json_t *driver = json_at(report, "processes.0.devices.0.driver.total");
     cr_assert_eq(json_number(driver, "live_bytes"), 25 * MIB);
+    json_t *books = json_at(report, "processes.0.devices.0.reconciliation");
+    cr_assert_eq(json_number(books, "allocated_bytes"), 3 * 4096 + 8 * MIB);
+    cr_assert_eq(json_number(books, "reserved_bytes"), 22 * MIB);
+    cr_assert_eq(json_number(books, "cached_bytes"), 14 * MIB - 3 * 4096);
+    cr_assert_eq(json_number(books, "other_bytes"), 3 * MIB);
+    cr_assert_eq(json_number(books, "driver_bytes"), 25 * MIB);
     json_t *failure = json_at(report, "processes.0.failures.0");
     cr_assert_eq(json_number(failure, "request_bytes"), 1ull << 42);
     json_decref(report);

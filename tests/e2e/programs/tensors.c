@@ -42,10 +42,10 @@ int main(int argc, char **argv) {
     report = (void (*)(int, void *, int64_t, int))find(handle, "c10_report");
     report_oom = (void (*)(int, int64_t))find(handle, "c10_report_oom");
     segment = (void *(*)(size_t))find(handle, "c10_segment");
-    char *small = segment(2 * MIB), *large = segment(20 * MIB), *cpu = malloc(1), *other;
+    /* A segment is known by the first tensor that lands in what its thread has just taken. */
+    char *cpu = malloc(1), *small = segment(2 * MIB);
     make_weights(small);
-    /* A segment is known by the first tensor that lands in what its thread has just taken: the
-       small one is not the latest block. */
+    char *large = segment(20 * MIB), *other;
     for (int i = 0; i < 10; i++)
         step(large);
     other = segment(3 * MIB);  /* somebody else's: no tensor */
