@@ -1,157 +1,100 @@
 /*
- * Judges how a site's live bytes went. See growth.h; no state.
+ * Growth classes. See growth.h.
  */
 #include "growth.h"
 
-#include "text.h"
-#include "timeline.h"
+#define WINDOWS_LEAST    8  /* whole ones, after the site's first */
+#define INCREMENTS_LEAST 16 /* more allocations than frees in them */
 
-#include <stdlib.h>
-
-const char *const growth_class_names[] = {
-#define X(name, key) key,
-    GROWTH_CLASSES(X)
-#undef X
+const char *const growth_names[GROWTH_CLASSES] = {
+    "cannot_tell", "growing", "saturating", "retained", "sawtooth", "high_water", "late",
 };
 
-/* ---- the judgement --------------------------------------------------------------------------- */
-
-/* The floors of the windows judged, told in the words of the classes. */
-struct shape {
-    uint32_t windows;
-    uint32_t rises; /* floors above every one before */
-    uint32_t last_third_rises;
-    uint32_t last_third; /* its windows */
-    uint64_t rising_allocs;
-    uint64_t first, highest, last; /* floors */
-    uint64_t highest_before;       /* the last third */
-    uint64_t last_third_lowest;
-    bool moved; /* some window held more than its floor */
+struct floors {
+    const struct trace_window *window;
+    unsigned count;
 };
 
-static struct shape shape_of(const struct trace_window *windows, uint32_t count) {
-    struct shape shape = {.windows = count, .last_third = (count + 2) / 3};
-    uint32_t last_third_at = count - shape.last_third;
-    shape.first = shape.highest = windows[0].min_bytes;
-    shape.last_third_lowest = UINT64_MAX;
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t floor = windows[i].min_bytes;
-        if (i == last_third_at)
-            shape.highest_before = shape.highest;
-        if (floor > shape.highest) {
-            shape.highest = floor;
-            shape.rises++;
-            shape.last_third_rises += i >= last_third_at;
-            shape.rising_allocs += windows[i].allocs;
-        }
-        if (i >= last_third_at && floor < shape.last_third_lowest)
-            shape.last_third_lowest = floor;
-        shape.moved |= windows[i].max_bytes > floor || floor != shape.first;
-        shape.last = floor;
+static uint64_t floor_of(const struct floors *f, unsigned i) {
+    return f->window[i].min_bytes;
+}
+
+/* Within one percent of the highest floor. */
+static bool is_flat(const struct floors *f, unsigned from, unsigned to) {
+    uint64_t low = UINT64_MAX, high = 0, most = 0;
+    for (unsigned i = 0; i < f->count; i++)
+        most = floor_of(f, i) > most ? floor_of(f, i) : most;
+    for (unsigned i = from; i < to; i++) {
+        low = floor_of(f, i) < low ? floor_of(f, i) : low;
+        high = floor_of(f, i) > high ? floor_of(f, i) : high;
     }
-    return shape;
+    return high - low <= most / 100;
 }
 
-static bool rises_throughout(const struct shape *shape) {
-    return shape->windows > 1 && shape->rises >= GROWTH_RISING * (shape->windows - 1) &&
-           2 * shape->last_third_rises >= shape->last_third;
+static unsigned rises(const struct floors *f, unsigned from, unsigned to) {
+    unsigned count = 0;
+    for (unsigned i = from; i < to; i++)
+        count += i > 0 && floor_of(f, i) > floor_of(f, i - 1);
+    return count;
 }
 
-/* Enough windows to tell one way of rising from another. */
-static enum growth_class class_of_rise(const struct shape *shape) {
-    uint64_t gain = shape->highest - shape->first;
-    uint64_t late_gain = shape->highest - shape->highest_before;
-    if (shape->last_third_lowest < shape->first + gain / 2)
-        return GROWTH_SAWTOOTH; /* came back by more than half */
-    if ((double)late_gain <= GROWTH_SETTLED * (double)gain)
-        return GROWTH_SATURATING;
-    if ((double)late_gain >= (1 - GROWTH_SETTLED) * (double)gain)
-        return GROWTH_LATE;
-    return GROWTH_HIGH_WATER;
+static int64_t increments(const struct floors *f) {
+    int64_t net = 0;
+    for (unsigned i = 0; i < f->count; i++)
+        net += (int64_t)f->window[i].allocs - (int64_t)f->window[i].frees;
+    return net;
 }
 
-enum growth_class growth_judge(const struct trace_window *windows, uint32_t born, uint32_t end,
-                               uint64_t end_bytes) {
-    uint32_t count = end > born + 1 ? end - born - 1 : 0;
-    if (count < 2)
+/* Rises in four of five windows, over all of them and over the last third alone. */
+static bool is_growing(const struct floors *f) {
+    unsigned third = f->count - f->count / 3;
+    return increments(f) >= INCREMENTS_LEAST && 5 * rises(f, 1, f->count) >= 4 * (f->count - 1) &&
+           5 * rises(f, third, f->count) >= 4 * (f->count - third);
+}
+
+/* Nothing stays: in most windows little of what was live at most remains. */
+static enum growth_class of_passing(const struct floors *f) {
+    uint64_t most = 0;
+    unsigned high = 0, empty = 0;
+    for (unsigned i = 0; i < f->count; i++)
+        most = f->window[i].max_bytes > most ? f->window[i].max_bytes : most;
+    for (unsigned i = 0; i < f->count; i++) {
+        high += f->window[i].max_bytes > most / 2;
+        empty += floor_of(f, i) <= most / 10;
+    }
+    if (!most || 4 * empty < 3 * f->count)
         return GROWTH_CANNOT_TELL;
-    struct shape shape = shape_of(windows + born + 1, count);
-    if (!shape.moved && shape.first && end_bytes == shape.first)
-        return GROWTH_RETAINED;
-    if (rises_throughout(&shape) && count >= GROWTH_WINDOWS &&
-        shape.rising_allocs >= GROWTH_ALLOCATIONS)
+    return 4 * high <= f->count ? GROWTH_HIGH_WATER : GROWTH_SAWTOOTH;
+}
+
+enum growth_class growth_of_windows(const struct trace_window *windows, unsigned count) {
+    /* The first is not whole: the site was born in it. Nor is the last: what came after the end of
+       work is in it, too. */
+    struct floors f = {windows + 1, count < 2 ? 0 : count - 2};
+    if (f.count < WINDOWS_LEAST)
+        return GROWTH_CANNOT_TELL;
+    unsigned last = f.count - 1, third = f.count / 3;
+    if (floor_of(&f, last) == 0)
+        return of_passing(&f);
+    if (is_growing(&f))
         return GROWTH_GROWING;
-    if (shape.rises && count < GROWTH_WINDOWS && 3 * born >= 2 * end)
+    if (is_flat(&f, 0, f.count))
+        return GROWTH_RETAINED;
+    if (is_flat(&f, 0, f.count - third) && floor_of(&f, last) > floor_of(&f, 0))
         return GROWTH_LATE;
-    if (rises_throughout(&shape) || count < GROWTH_FEW)
+    if (is_flat(&f, f.count - third, f.count) && floor_of(&f, last) > floor_of(&f, 0))
+        return GROWTH_SATURATING;
+    return of_passing(&f);
+}
+
+enum growth_class growth_of_site(const struct trace_site *site, uint64_t end_of_work_ns) {
+    struct timeline t;
+    /* The timeline must reach the site's own last event; it is cut at the end of work below. */
+    timeline_of_site(site, site->last_ns > end_of_work_ns ? site->last_ns : end_of_work_ns, &t);
+    if (!t.count || t.unsettled)
         return GROWTH_CANNOT_TELL;
-    if (shape.rises == 0 && !shape.moved && end_bytes > shape.last)
-        return GROWTH_LATE;
-    return shape.rises ? class_of_rise(&shape) : GROWTH_SAWTOOTH;
-}
-
-/* ---- where the windows come from ------------------------------------------------------------- */
-
-uint64_t growth_work_end(const struct profile_total *total, uint64_t end_ns) {
-    struct timeline timeline;
-    uint64_t work_ns = total->last_alloc_ns;
-    if (!total->record || end_ns < total->record->last_ns)
-        return work_ns;
-    timeline_of_total(total->record, end_ns, &timeline);
-    uint64_t at = work_ns >> timeline.shift;
-    if (timeline.count == 0 || at >= timeline.count ||
-        timeline.windows[at].last_bytes < total->end_of_work_bytes)
-        return work_ns;
-    uint32_t quiet = (uint32_t)at + 1;
-    while (quiet < timeline.count && !timeline.windows[quiet].frees)
-        quiet++;
-    uint64_t quiet_ns = quiet < timeline.count ? (uint64_t)quiet << timeline.shift : end_ns;
-    uint64_t work = work_ns - total->first_ns;
-    return quiet_ns > work_ns && quiet_ns - work_ns >= work / 2 ? quiet_ns : work_ns;
-}
-
-static int compare_hashes(const void *left, const void *right) {
-    const uint64_t *a = left, *b = right;
-    return *a < *b ? -1 : *a > *b;
-}
-
-uint64_t growth_steps(const struct trace *trace, uint64_t from_ns, uint64_t span_ns) {
-    size_t count = trace_record_count(trace, TRACE_SECTION_MARKS), kept = 0;
-    uint64_t *hashes = calloc(count + 1, sizeof *hashes), most = 0, run = 0;
-    for (size_t i = 0; hashes && i < count; i++) {
-        const struct trace_mark *mark = trace_record(trace, TRACE_SECTION_MARKS, i);
-        if (mark && mark->ns >= from_ns && mark->ns - from_ns < span_ns)
-            hashes[kept++] = text_hash(TEXT_HASH_START, trace_string(trace, mark->name));
-    }
-    if (kept)
-        qsort(hashes, kept, sizeof *hashes, compare_hashes);
-    for (size_t i = 0; i < kept; i++) {
-        run = i && hashes[i] == hashes[i - 1] ? run + 1 : 1;
-        most = run > most ? run : most;
-    }
-    free(hashes);
-    return most > 1 ? most : 0;
-}
-
-struct growth growth_of_site(const struct profile_site *site, uint64_t work_end_ns) {
-    struct timeline timeline;
-    struct growth growth = {GROWTH_CANNOT_TELL, 0, 0, 0};
-    const struct trace_site *record = site->record;
-    uint64_t end_ns = work_end_ns > record->last_ns ? work_end_ns : record->last_ns;
-    timeline_of_site(record, end_ns, &timeline);
-    if (timeline.count == 0 || timeline.unsettled || !record->first_ns)
-        return growth;
-    uint64_t born = record->first_ns >> timeline.shift, end = work_end_ns >> timeline.shift;
-    if (born >= timeline.count || end >= timeline.count)
-        return growth;
-    growth.class =
-        growth_judge(timeline.windows, (uint32_t)born, (uint32_t)end, site->end_of_work_bytes);
-    if (end < born + 3)
-        return growth;
-    uint64_t first = timeline.windows[born + 1].min_bytes,
-             last = timeline.windows[end - 1].min_bytes;
-    growth.gain_bytes = last > first ? last - first : 0;
-    growth.from_ns = (born + 1) << timeline.shift;
-    growth.span_ns = (end - born - 2) << timeline.shift;
-    return growth;
+    uint64_t end = end_of_work_ns >> t.shift, birth = site->first_ns >> t.shift;
+    if (end >= t.count || birth > end)
+        return GROWTH_CANNOT_TELL;
+    return growth_of_windows(t.windows + birth, (unsigned)(end - birth + 1));
 }
