@@ -159,7 +159,7 @@ $(O)/examples/%: examples/%.c $(SIM)
 # ThreadSanitizer and Criterion want the same addresses: a stand-in for the latter then.
 PLAIN := $(findstring thread,$(SAN))
 # Without the doors: a sanitizer's own look-ups come before it can be called.
-$(O)/tests/unit-lib: $(call obj,$(filter %.c,$(LIB_SRC)) $(wildcard tests/unit/lib_*.c) $(if $(PLAIN),tests/unit/plain/plain.c))
+$(O)/tests/unit-lib: $(call obj,$(filter-out lib/doors_%,$(LIB_SRC)) $(wildcard tests/unit/lib_*.c) $(if $(PLAIN),tests/unit/plain/plain.c))
 	$(call say,LINK)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LIB_CFLAGS) -rdynamic -o $@ $^ $(if $(PLAIN),-lpthread -ldl,$(TEST_LIBS))

@@ -520,6 +520,9 @@ unsigned unwind_walk(struct modules *modules, const struct registers *from, uint
     return 0;
 }
 
+/* In clone.S. */
+long clone_call(int (*function)(void *), void *stack_top, long flags, void *argument);
+
 /* ---- loading --------------------------------------------------------------------------------- */
 
 /* Opens a library beside our own file; without success NULL. */
@@ -572,11 +575,11 @@ static int initialise(void *in_child) {
 static void initialise_elsewhere(void) {
     const size_t bytes = 256 << 10;
     char *stack = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    pid_t child = -1;
+    long child = -1;
     if (stack != MAP_FAILED)
-        child = clone(initialise, stack + bytes, CLONE_VM | CLONE_VFORK, stack);
+        child = clone_call(initialise, stack + bytes, CLONE_VM | CLONE_VFORK, stack);
     if (child > 0)
-        while (waitpid(child, NULL, __WCLONE) < 0 && errno == EINTR)
+        while (waitpid((pid_t)child, NULL, __WCLONE) < 0 && errno == EINTR)
             ;
     else
         initialise(NULL); /* not allowed here: then with the pipe */
