@@ -3,6 +3,7 @@
  */
 #include "child.h"
 #include "command.h"
+#include "frameworks.h"
 #include "job.h"
 #include "library.h"
 #include "program.h"
@@ -93,6 +94,7 @@ enum setting {
 
 struct settings {
     const char *values[SETTING_COUNT]; /* NULL: as the environment says */
+    bool see_through;
     bool quiet;
 };
 
@@ -112,8 +114,10 @@ static const struct option_row rows[] = {
      argument, NULL,   help},
     SETTINGS(X)
 #undef X
-        {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL,
-         "print no summary at the end"},
+        {"see-through", 0, OPTION_FLAG, offsetof(struct settings, see_through), NULL, NULL,
+         "make JAX and TensorFlow take each buffer from the driver, so that it is seen; slower"},
+    {"quiet", 'q', OPTION_FLAG, offsetof(struct settings, quiet), NULL, NULL,
+     "print no summary at the end"},
 };
 
 const struct option_table run_options = {
@@ -325,7 +329,11 @@ static int prepare(const struct settings *settings, const char *program, char pa
     if (!program_can_be_traced(path, library, reason, sizeof reason))
         return refuse(reason, "");
     code = set_variables(settings);
-    return code ? code : set_preload(library);
+    if (code)
+        return code;
+    if (settings->see_through)
+        framework_set_see_through(stderr);
+    return set_preload(library);
 }
 
 int cmd_run(int argc, char **argv) {

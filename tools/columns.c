@@ -116,6 +116,8 @@ const struct column column_table[] = {
     {"allocs", "ALLOCS", UNIT_COUNT, MEASURE_ALLOCS, NULL, 7, IN_CSV | IN_JSON},
     {"frees", "FREES", UNIT_COUNT, MEASURE_FREES, NULL, 7, IN_CSV | IN_JSON},
     {"growing_bytes", "BYTES", UNIT_BYTES, MEASURE_GROWING_BYTES, NULL, 11, 0},
+    {"growing_a_minute", "A MINUTE", UNIT_BYTES, MEASURE_GROWING_A_MINUTE, NULL, 11, 0},
+    {"growing_a_step", "A STEP", UNIT_BYTES, MEASURE_GROWING_A_STEP, NULL, 11, 0},
     {"growing_count", "BLOCKS", UNIT_COUNT, MEASURE_GROWING_COUNT, NULL, 7, 0},
     {"function", "FUNCTION", UNIT_TEXT, 0, write_function, -30, IN_CSV},
     {"file", "FILE", UNIT_TEXT, 0, write_file, -30, IN_CSV},

@@ -1,100 +1,179 @@
 /*
- * Growth classes. See growth.h.
+ * Judges how a site's live bytes went. See growth.h; no state.
  */
 #include "growth.h"
 
-#define WINDOWS_LEAST    8  /* whole ones, after the site's first */
-#define INCREMENTS_LEAST 16 /* more allocations than frees in them */
+#include "text.h"
+#include "timeline.h"
 
-const char *const growth_names[GROWTH_CLASSES] = {
-    "cannot_tell", "growing", "saturating", "retained", "sawtooth", "high_water", "late",
+#include <stdlib.h>
+
+const char *const growth_names[] = {
+#define X(name, key) key,
+    GROWTH_CLASSES(X)
+#undef X
 };
 
-struct floors {
-    const struct trace_window *window;
-    unsigned count;
+/* The windows judged, told in the words of the classes. */
+struct shape {
+    uint32_t windows;
+    uint32_t last_third; /* its windows */
+    uint32_t rises;      /* floors above every one before */
+    uint32_t last_third_rises;
+    uint64_t stayed;         /* blocks: allocations less frees */
+    uint64_t first, highest; /* floors */
+    uint64_t highest_before; /* the last third */
+    uint64_t lowest, top;    /* of all that was live */
+    uint32_t high;           /* windows that came to half of the top */
+    bool fell;               /* the floor lost more than half of its rise again */
 };
 
-static uint64_t floor_of(const struct floors *f, unsigned i) {
-    return f->window[i].min_bytes;
-}
-
-/* Within one percent of the highest floor. */
-static bool is_flat(const struct floors *f, unsigned from, unsigned to) {
-    uint64_t low = UINT64_MAX, high = 0, most = 0;
-    for (unsigned i = 0; i < f->count; i++)
-        most = floor_of(f, i) > most ? floor_of(f, i) : most;
-    for (unsigned i = from; i < to; i++) {
-        low = floor_of(f, i) < low ? floor_of(f, i) : low;
-        high = floor_of(f, i) > high ? floor_of(f, i) : high;
+static void add_floor(struct shape *shape, uint32_t index, uint64_t floor) {
+    bool late = index >= shape->windows - shape->last_third;
+    if (index == shape->windows - shape->last_third)
+        shape->highest_before = shape->highest;
+    if (floor > shape->highest) {
+        shape->highest = floor;
+        shape->rises++;
+        shape->last_third_rises += late;
     }
-    return high - low <= most / 100;
+    if (floor < shape->lowest)
+        shape->lowest = floor;
 }
 
-static unsigned rises(const struct floors *f, unsigned from, unsigned to) {
-    unsigned count = 0;
-    for (unsigned i = from; i < to; i++)
-        count += i > 0 && floor_of(f, i) > floor_of(f, i - 1);
-    return count;
-}
-
-static int64_t increments(const struct floors *f) {
-    int64_t net = 0;
-    for (unsigned i = 0; i < f->count; i++)
-        net += (int64_t)f->window[i].allocs - (int64_t)f->window[i].frees;
-    return net;
-}
-
-/* Rises in four of five windows, over all of them and over the last third alone. */
-static bool is_growing(const struct floors *f) {
-    unsigned third = f->count - f->count / 3;
-    return increments(f) >= INCREMENTS_LEAST && 5 * rises(f, 1, f->count) >= 4 * (f->count - 1) &&
-           5 * rises(f, third, f->count) >= 4 * (f->count - third);
-}
-
-/* Nothing stays: in most windows little of what was live at most remains. */
-static enum growth_class of_passing(const struct floors *f) {
-    uint64_t most = 0;
-    unsigned high = 0, empty = 0;
-    for (unsigned i = 0; i < f->count; i++)
-        most = f->window[i].max_bytes > most ? f->window[i].max_bytes : most;
-    for (unsigned i = 0; i < f->count; i++) {
-        high += f->window[i].max_bytes > most / 2;
-        empty += floor_of(f, i) <= most / 10;
+static struct shape shape_of(const struct trace_window *windows, uint32_t count) {
+    struct shape shape = {.windows = count, .last_third = (count + 2) / 3};
+    uint64_t allocs = 0, frees = 0;
+    bool half = false;
+    shape.first = shape.highest = shape.lowest = windows[0].min_bytes;
+    for (uint32_t i = 0; i < count; i++) {
+        add_floor(&shape, i, windows[i].min_bytes);
+        allocs += windows[i].allocs;
+        frees += windows[i].frees;
+        if (windows[i].max_bytes > shape.top)
+            shape.top = windows[i].max_bytes;
     }
-    if (!most || 4 * empty < 3 * f->count)
-        return GROWTH_CANNOT_TELL;
-    return 4 * high <= f->count ? GROWTH_HIGH_WATER : GROWTH_SAWTOOTH;
+    for (uint32_t i = 0; i < count; i++) {
+        bool above = windows[i].min_bytes > shape.first + (shape.highest - shape.first) / 2;
+        shape.fell |= half && !above;
+        half |= above;
+        shape.high += windows[i].max_bytes > shape.top / 2;
+    }
+    shape.stayed = allocs > frees ? allocs - frees : 0;
+    return shape;
 }
 
-enum growth_class growth_of_windows(const struct trace_window *windows, unsigned count) {
-    /* The first is not whole: the site was born in it. Nor is the last: what came after the end of
-       work is in it, too. */
-    struct floors f = {windows + 1, count < 2 ? 0 : count - 2};
-    if (f.count < WINDOWS_LEAST)
-        return GROWTH_CANNOT_TELL;
-    unsigned last = f.count - 1, third = f.count / 3;
-    if (floor_of(&f, last) == 0)
-        return of_passing(&f);
-    if (is_growing(&f))
-        return GROWTH_GROWING;
-    if (is_flat(&f, 0, f.count))
-        return GROWTH_RETAINED;
-    if (is_flat(&f, 0, f.count - third) && floor_of(&f, last) > floor_of(&f, 0))
-        return GROWTH_LATE;
-    if (is_flat(&f, f.count - third, f.count) && floor_of(&f, last) > floor_of(&f, 0))
+/* A tensor that is replaced by a longer one keeps its number of blocks: its rises count. */
+static bool has_evidence(const struct shape *shape) {
+    return shape->windows >= GROWTH_WINDOWS &&
+           (shape->stayed >= GROWTH_INCREMENTS || shape->rises >= GROWTH_INCREMENTS);
+}
+
+static bool rises_throughout(const struct shape *shape) {
+    return shape->windows > 1 && shape->rises >= GROWTH_RISING * (shape->windows - 1) &&
+           2 * shape->last_third_rises >= shape->last_third;
+}
+
+static bool is_flat(const struct shape *shape) {
+    return shape->lowest &&
+           (double)(shape->top - shape->lowest) <= GROWTH_FLAT * (double)shape->top;
+}
+
+/* The floor rose, but not throughout. */
+static enum growth_class class_of_rise(const struct shape *shape) {
+    double gain = (double)(shape->highest - shape->first);
+    double late_gain = (double)(shape->highest - shape->highest_before);
+    if (shape->fell)
+        return GROWTH_SAWTOOTH;
+    if (late_gain <= GROWTH_SETTLED * gain)
         return GROWTH_SATURATING;
-    return of_passing(&f);
+    if (late_gain >= (1 - GROWTH_SETTLED) * gain)
+        return GROWTH_LATE;
+    return GROWTH_HIGH_WATER;
 }
 
-enum growth_class growth_of_site(const struct trace_site *site, uint64_t end_of_work_ns) {
-    struct timeline t;
-    /* The timeline must reach the site's own last event; it is cut at the end of work below. */
-    timeline_of_site(site, site->last_ns > end_of_work_ns ? site->last_ns : end_of_work_ns, &t);
-    if (!t.count || t.unsettled)
+enum growth_class growth_of_windows(const struct trace_window *windows, uint32_t count) {
+    if (count < 4)
         return GROWTH_CANNOT_TELL;
-    uint64_t end = end_of_work_ns >> t.shift, birth = site->first_ns >> t.shift;
-    if (end >= t.count || birth > end)
+    struct shape shape = shape_of(windows + 1, count - 2);
+    if (rises_throughout(&shape) && has_evidence(&shape))
+        return GROWTH_GROWING;
+    if (is_flat(&shape))
+        return GROWTH_RETAINED;
+    if (rises_throughout(&shape) || shape.windows < GROWTH_FEW)
         return GROWTH_CANNOT_TELL;
-    return growth_of_windows(t.windows + birth, (unsigned)(end - birth + 1));
+    if (shape.rises)
+        return class_of_rise(&shape);
+    return 4 * shape.high <= shape.windows ? GROWTH_HIGH_WATER : GROWTH_SAWTOOTH;
+}
+
+/* ---- where the windows come from ------------------------------------------------------------- */
+
+/* The first window after the end of work in which something was freed; their count: none. */
+static uint32_t first_frees(const struct timeline *timeline, uint32_t work) {
+    uint32_t at = work + 1;
+    while (at < timeline->count && !timeline->windows[at].frees)
+        at++;
+    return at;
+}
+
+uint64_t growth_work_end(const struct profile_total *total, uint64_t end_ns) {
+    struct timeline timeline;
+    uint64_t work_ns = total->last_alloc_ns;
+    if (!total->record || end_ns < total->record->last_ns)
+        return work_ns;
+    timeline_of_total(total->record, end_ns, &timeline);
+    uint64_t work = work_ns >> timeline.shift;
+    if (work >= timeline.count || timeline.windows[work].last_bytes < total->end_of_work_bytes)
+        return work_ns;
+    uint32_t frees = first_frees(&timeline, (uint32_t)work);
+    uint64_t quiet_ns = frees < timeline.count ? (uint64_t)frees << timeline.shift : end_ns;
+    bool went_on = quiet_ns > work_ns && quiet_ns - work_ns >= (work_ns - total->first_ns) / 2;
+    return went_on ? quiet_ns : work_ns;
+}
+
+struct growth growth_of_site(const struct trace_site *site, uint64_t work_end_ns) {
+    struct timeline timeline;
+    struct growth growth = {GROWTH_CANNOT_TELL, 0, 0, 0};
+    timeline_of_site(site, work_end_ns > site->last_ns ? work_end_ns : site->last_ns, &timeline);
+    uint64_t born = site->first_ns >> timeline.shift, end = work_end_ns >> timeline.shift;
+    const struct trace_window *windows = timeline.windows;
+    if (timeline.unsettled || !site->first_ns || end >= timeline.count || born > end)
+        return growth;
+    growth.class = growth_of_windows(windows + born, (uint32_t)(end - born + 1));
+    if (growth.class == GROWTH_CANNOT_TELL && end - born < GROWTH_WINDOWS && 3 * born >= 2 * end &&
+        windows[end].max_bytes > windows[born].last_bytes)
+        growth.class = GROWTH_LATE;
+    if (end < born + 3)
+        return growth;
+    uint64_t first = windows[born + 1].min_bytes, last = windows[end - 1].min_bytes;
+    growth.gain_bytes = last > first ? last - first : 0;
+    growth.from_ns = (born + 1) << timeline.shift;
+    growth.span_ns = (end - born - 2) << timeline.shift;
+    return growth;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static int compare_hashes(const void *left, const void *right) {
+    const uint64_t *a = left, *b = right;
+    return *a < *b ? -1 : *a > *b;
+}
+
+uint64_t growth_steps(const struct trace *trace, uint64_t from_ns, uint64_t span_ns) {
+    size_t count = trace_record_count(trace, TRACE_SECTION_MARKS), kept = 0;
+    uint64_t *hashes = calloc(count + 1, sizeof *hashes), most = 0, run = 0;
+    for (size_t i = 0; hashes && i < count; i++) {
+        const struct trace_mark *mark = trace_record(trace, TRACE_SECTION_MARKS, i);
+        if (mark && mark->ns >= from_ns && mark->ns - from_ns < span_ns)
+            hashes[kept++] = text_hash(TEXT_HASH_START, trace_string(trace, mark->name));
+    }
+    if (kept)
+        qsort(hashes, kept, sizeof *hashes, compare_hashes);
+    for (size_t i = 0; i < kept; i++) {
+        run = i && hashes[i] == hashes[i - 1] ? run + 1 : 1;
+        most = run > most ? run : most;
+    }
+    free(hashes);
+    return most > 1 ? most : 0;
 }

@@ -3,9 +3,11 @@
  *
  * Order of work: the live table is summed by site first; then each site's counters are corrected to
  * agree with its slots (rule 2); then each total is the sum of its sites, its peak corrected (rule
- * 3); last the shares of sites in peak and end of work, which need the totals.
+ * 3); then the shares of sites in peak and end of work, which need the totals; last the segments.
  */
 #include "profile.h"
+
+#include "segments.h"
 
 #include <stdlib.h>
 
@@ -34,31 +36,27 @@ static uint64_t difference(uint64_t a, uint64_t b) {
 
 /* ---- the live table -------------------------------------------------------------------------- */
 
-static void count_slot(struct builder *builder, const struct trace_slot *slot, uint64_t word) {
+static void count_slot(struct builder *builder, const struct trace_slot *slot) {
     struct profile *profile = builder->profile;
-    unsigned state = TRACE_SLOT_STATE(word);
-    uint64_t bytes = slot->bytes;
-    uint32_t site = slot->site, time_ms = slot->time_ms;
-    __atomic_thread_fence(__ATOMIC_ACQUIRE);
-    /* A running process may have taken the slot for another block meanwhile. */
-    uint64_t again = __atomic_load_n(&slot->word, __ATOMIC_RELAXED);
-    if (TRACE_SLOT_GENERATION(again) != TRACE_SLOT_GENERATION(word))
-        state = TRACE_SLOT_BUSY;
+    struct trace_slot block;
+    unsigned state = trace_slot_read(slot, &block);
+    if (state == TRACE_SLOT_EMPTY)
+        return;
     if (state != TRACE_SLOT_LIVE && state != TRACE_SLOT_FREEING) {
         profile->busy_slots++;
         return;
     }
-    ptrdiff_t index = trace_record_index(profile->trace, TRACE_SECTION_SITES, site);
+    ptrdiff_t index = trace_record_index(profile->trace, TRACE_SECTION_SITES, block.site);
     if (index < 0 || !trace_record(profile->trace, TRACE_SECTION_SITES, (size_t)index)) {
         profile->orphan_slots++;
-        profile->orphan_bytes += bytes;
+        profile->orphan_bytes += block.bytes;
         return;
     }
     struct holding *holding = &builder->holdings[index];
-    holding->bytes += bytes;
+    holding->bytes += block.bytes;
     holding->count++;
-    if (time_ms > holding->newest_ms)
-        holding->newest_ms = time_ms;
+    if (block.time_ms > holding->newest_ms)
+        holding->newest_ms = block.time_ms;
 }
 
 static void sum_live_table(struct builder *builder) {
@@ -67,12 +65,8 @@ static void sum_live_table(struct builder *builder) {
         struct trace_slots table = trace_live_table(trace, t);
         if (table.count == 0)
             return;
-        for (size_t i = 0; i < table.count; i++) {
-            const struct trace_slot *slot = trace_slot_at(&table, i);
-            uint64_t word = __atomic_load_n(&slot->word, __ATOMIC_ACQUIRE);
-            if (TRACE_SLOT_STATE(word) != TRACE_SLOT_EMPTY)
-                count_slot(builder, slot, word);
-        }
+        for (size_t i = 0; i < table.count; i++)
+            count_slot(builder, trace_slot_at(&table, i));
     }
 }
 
@@ -288,6 +282,8 @@ struct profile *profile_build(const struct trace *trace) {
         read_sites(&builder);
     if (!builder.failed)
         finish(&builder);
+    if (!builder.failed)
+        builder.failed = !segments_find(profile);
     free(builder.holdings);
     free(builder.work_is_now);
     if (builder.failed) {

@@ -68,6 +68,12 @@ struct profile_site {
     uint64_t end_of_work_count;
     uint64_t first_ns;
     uint64_t last_ns;
+    /* What of it is the cache of a framework (segments.h): of its live blocks, and of what was live
+       at the end of work. A site can have taken both such blocks and others. */
+    uint64_t cache_bytes;
+    uint64_t cache_count;
+    uint64_t cache_end_of_work_bytes;
+    uint64_t cache_end_of_work_count;
 };
 
 struct profile {

@@ -1,35 +1,141 @@
+/*
+ * The sum that leads from tensors to the whole device. See reconcile.h; no state.
+ */
 #include "reconcile.h"
 
-static void add_site(struct reconciliation *sum, const struct profile_site *site) {
-    if (site->ledger == TRACE_LEDGER_TENSOR) {
-        sum->tensors = true;
-        sum->allocated += site->end_of_work_bytes;
-        sum->tensor_allocs += site->allocs;
-        return;
-    }
-    if (trace_kind_group(site->kind) != TRACE_GROUP_DEVICE)
-        return;
-    sum->driver += site->end_of_work_bytes;
-    if (site->flags & TRACE_SITE_SEGMENT) {
-        sum->segments = true;
-        sum->reserved += site->end_of_work_bytes;
-        sum->segment_allocs += site->allocs;
-    } else if (site->kind == TRACE_KIND_POOL) {
-        sum->pools += site->end_of_work_bytes;
-    }
+#include "frameworks.h"
+#include "segments.h"
+
+static void set(struct reconciliation *sum, enum reconciliation_line line, uint64_t bytes) {
+    sum->known[line] = true;
+    sum->bytes[line] = bytes;
 }
 
-void reconcile(struct reconciliation *sum, const struct profile *profile, unsigned ordinal) {
-    for (size_t i = 0; i < profile->site_count; i++)
-        if (profile->sites[i].device == ordinal)
-            add_site(sum, &profile->sites[i]);
-    sum->cached = (int64_t)(sum->reserved - sum->allocated);
-    sum->other = sum->driver - sum->reserved - sum->pools;
+/* What the sites of the driver's device memory held at the end of work. */
+struct driver_parts {
+    uint64_t segment_bytes;
+    uint64_t segment_allocs;
+    uint64_t pool_bytes;
+    uint64_t all_bytes;
+    size_t mixed_sites;
+    bool segments; /* any, ever */
+};
+
+static void add_site(struct driver_parts *parts, const struct profile_site *site) {
+    bool segments = (site->flags & TRACE_SITE_SEGMENT) || site->cache_count;
+    bool mixed = segments_mixed(site);
+    parts->all_bytes += site->end_of_work_bytes;
+    parts->segment_bytes += site->cache_end_of_work_bytes;
+    if (site->kind == TRACE_KIND_POOL)
+        parts->pool_bytes += site->end_of_work_bytes - site->cache_end_of_work_bytes;
+    parts->segments |= segments;
+    parts->mixed_sites += mixed;
+    if (segments)
+        parts->segment_allocs += site->allocs - (mixed ? site->live_count - site->cache_count : 0);
 }
 
-bool reconcile_reuse_rate(const struct reconciliation *sum, double *rate) {
-    if (!sum->tensors || !sum->segments || !sum->tensor_allocs)
-        return false;
-    *rate = 1 - (double)sum->segment_allocs / (double)sum->tensor_allocs;
-    return true;
+static struct driver_parts driver_parts(const struct profile *profile,
+                                        const struct profile_total *total) {
+    struct driver_parts parts = {0};
+    for (size_t i = 0; total && i < profile->site_count; i++)
+        if (&profile->totals[profile->sites[i].total] == total)
+            add_site(&parts, &profile->sites[i]);
+    return parts;
+}
+
+static const char *why_reserved_is_unknown(const struct profile *profile,
+                                           const struct driver_parts *parts, uint64_t allocated) {
+    if (framework_expandable_segments(profile->trace))
+        return "expandable segments are mapped bit by bit, which is not recorded";
+    if (!parts->segments)
+        return "no block that holds tensors was seen taken from the driver";
+    if (parts->segment_bytes < allocated)
+        return "the segments that were seen hold less than the tensors: others are not recorded, "
+               "or were given back before the last allocation";
+    return NULL;
+}
+
+static void add_tensors(struct reconciliation *sum, const struct profile *profile,
+                        const struct profile_total *tensors, const struct driver_parts *parts) {
+    uint64_t allocated = tensors->end_of_work_bytes;
+    sum->tensors = true;
+    sum->tensor_ns = tensors->last_alloc_ns;
+    set(sum, RECONCILE_ALLOCATED, allocated);
+    sum->unknown_reserved = why_reserved_is_unknown(profile, parts, allocated);
+    if (sum->unknown_reserved)
+        return;
+    set(sum, RECONCILE_RESERVED, parts->segment_bytes);
+    set(sum, RECONCILE_CACHED, parts->segment_bytes - allocated);
+    sum->reuse_known = tensors->allocs && parts->segment_allocs <= tensors->allocs;
+    if (sum->reuse_known)
+        sum->reuse_rate = 1 - (double)parts->segment_allocs / (double)tensors->allocs;
+}
+
+/* The device as the first failure after the end of work showed it: nothing was taken in between. */
+static const struct trace_failure *failure_after(const struct profile *profile, unsigned device,
+                                                 uint64_t ns) {
+    size_t count = trace_record_count(profile->trace, TRACE_SECTION_FAILURES);
+    for (size_t i = 0; i < count; i++) {
+        const struct trace_failure *failure =
+            trace_record(profile->trace, TRACE_SECTION_FAILURES, i);
+        if (failure && failure->device == device && failure->ns >= ns &&
+            (failure->flags & TRACE_FAILURE_FREE_KNOWN) &&
+            failure->free_bytes <= failure->total_bytes)
+            return failure;
+    }
+    return NULL;
+}
+
+static void add_device(struct reconciliation *sum, const struct profile *profile, unsigned device) {
+    const struct trace_failure *failure = failure_after(profile, device, sum->driver_ns);
+    if (!failure)
+        return;
+    uint64_t used = failure->total_bytes - failure->free_bytes;
+    set(sum, RECONCILE_USED, used);
+    if (sum->known[RECONCILE_DRIVER] && used >= sum->bytes[RECONCILE_DRIVER])
+        set(sum, RECONCILE_UNTRACKED, used - sum->bytes[RECONCILE_DRIVER]);
+}
+
+struct reconciliation reconcile(const struct profile *profile, unsigned device) {
+    struct reconciliation sum = {.process_count = 1};
+    const struct profile_total *driver =
+        profile_total(profile, TRACE_LEDGER_DRIVER, TRACE_GROUP_DEVICE, device);
+    const struct profile_total *tensors =
+        profile_total(profile, TRACE_LEDGER_TENSOR, TRACE_GROUP_DEVICE, device);
+    struct driver_parts parts = driver_parts(profile, driver);
+    if (tensors)
+        add_tensors(&sum, profile, tensors, &parts);
+    sum.mixed_sites = parts.mixed_sites;
+    sum.driver_ns = driver ? driver->last_alloc_ns : 0;
+    set(&sum, RECONCILE_POOL, parts.pool_bytes);
+    bool complete = !tensors || (!framework_expandable_segments(profile->trace) &&
+                                 parts.all_bytes >= sum.bytes[RECONCILE_ALLOCATED]);
+    if (!sum.unknown_reserved)
+        set(&sum, RECONCILE_OTHER, parts.all_bytes - parts.segment_bytes - parts.pool_bytes);
+    if (complete)
+        set(&sum, RECONCILE_DRIVER, parts.all_bytes);
+    add_device(&sum, profile, device);
+    return sum;
+}
+
+/* What one process does not know the sum of all does not either. What is used on the device is no
+   sum: each process sees all of it, at a time of its own. */
+void reconciliation_add(struct reconciliation *sum, const struct reconciliation *more) {
+    for (int line = 0; line < RECONCILE_LIMIT; line++) {
+        bool tensor_line =
+            line == RECONCILE_ALLOCATED || line == RECONCILE_CACHED || line == RECONCILE_RESERVED;
+        if (tensor_line && (!sum->tensors || !more->tensors))
+            sum->known[line] = sum->tensors ? sum->known[line] : more->known[line];
+        else
+            sum->known[line] = sum->known[line] && more->known[line];
+        sum->bytes[line] += more->bytes[line];
+    }
+    sum->known[RECONCILE_USED] = sum->known[RECONCILE_UNTRACKED] = false;
+    sum->tensors |= more->tensors;
+    sum->mixed_sites += more->mixed_sites;
+    sum->reuse_known = false;
+    sum->tensor_ns = sum->driver_ns = 0;
+    if (!sum->unknown_reserved)
+        sum->unknown_reserved = more->unknown_reserved;
+    sum->process_count += more->process_count;
 }

@@ -163,9 +163,10 @@ static json_t *site_json(struct json_report *json, const struct view_row *row) {
     json_object_set_new(site, "kind", text_or_null(trace_kind_name(row->kind)));
     json_object_set_new(site, "device", device_json(row->ordinal));
     json_object_set_new(site, "class", json_string(growth_names[row->growth]));
-    json_object_set_new(
-        site, "released_at_end",
-        json_boolean(row->values[MEASURE_LIVE_BYTES] < row->values[MEASURE_END_OF_WORK_BYTES]));
+    json_object_set_new(site, "released_at_end", json_boolean(view_is_released(row)));
+    json_object_set_new(site, "cache_of",
+                        view_is_cache(row) ? json_string("PyTorch")
+                                           : text_or_null(row->pool ? row->pool->name : NULL));
     for (size_t i = 0; i < column_count; i++)
         if (column_table[i].use & IN_JSON)
             json_object_set_new(site, column_table[i].key,
@@ -228,20 +229,16 @@ static json_t *ledger_json(const struct profile *profile, enum trace_ledger ledg
     return json;
 }
 
-/* What no free memory was ever seen for is not known: used_bytes, untracked_bytes. */
 static json_t *reconciliation_json(const struct reconciliation *sum) {
+    static const char *const keys[RECONCILE_LIMIT] = {
+#define X(name, key, sign, words) key,
+        RECONCILIATION(X)
+#undef X
+    };
     json_t *json = json_object();
     json_object_set_new(json, "at", json_string("end_of_work"));
-    json_object_set_new(json, "allocated_bytes", figure_if(sum->tensors, sum->allocated));
-    json_object_set_new(json, "cached_bytes",
-                        sum->tensors && sum->segments ? json_integer((json_int_t)sum->cached)
-                                                      : json_null());
-    json_object_set_new(json, "reserved_bytes", figure_if(sum->segments, sum->reserved));
-    json_object_set_new(json, "other_bytes", figure(sum->other));
-    json_object_set_new(json, "pool_bytes", figure(sum->pools));
-    json_object_set_new(json, "driver_bytes", figure(sum->driver));
-    json_object_set_new(json, "untracked_bytes", json_null());
-    json_object_set_new(json, "used_bytes", json_null());
+    for (int line = 0; line < RECONCILE_LIMIT; line++)
+        json_object_set_new(json, keys[line], figure_if(sum->known[line], sum->bytes[line]));
     return json;
 }
 
@@ -263,13 +260,12 @@ static json_t *process_device_json(const struct report *report, const struct job
     json_object_set_new(json, "driver", ledger_json(profile, TRACE_LEDGER_DRIVER, ordinal));
     json_object_set_new(json, "tensor",
                         tensors ? ledger_json(profile, TRACE_LEDGER_TENSOR, ordinal) : json_null());
-    struct reconciliation sum = {0};
-    double rate;
-    reconcile(&sum, profile, ordinal);
+    struct reconciliation sum = reconcile(profile, ordinal);
     json_object_set_new(json, "reconciliation", reconciliation_json(&sum));
-    json_object_set_new(json, "untracked_bytes", json_null());
+    json_object_set_new(json, "untracked_bytes",
+                        figure_if(sum.known[RECONCILE_UNTRACKED], sum.bytes[RECONCILE_UNTRACKED]));
     json_object_set_new(json, "reuse_rate",
-                        reconcile_reuse_rate(&sum, &rate) ? json_real(rate) : json_null());
+                        sum.reuse_known ? json_real(sum.reuse_rate) : json_null());
     json_object_set_new(json, "fragmentation", json_array());
     return json;
 }

@@ -92,6 +92,21 @@ static inline const struct trace_slot *trace_slot_at(const struct trace_slots *t
     return (const struct trace_slot *)(const void *)(table->base + index * table->stride);
 }
 
+/* Copies a slot that its process may be changing. The state of the copy: EMPTY; LIVE or FREEING,
+   which count; BUSY, also where another block took the slot meanwhile. */
+static inline unsigned trace_slot_read(const struct trace_slot *slot, struct trace_slot *copy) {
+    uint64_t word = __atomic_load_n(&slot->word, __ATOMIC_ACQUIRE);
+    if (TRACE_SLOT_STATE(word) == TRACE_SLOT_EMPTY)
+        return TRACE_SLOT_EMPTY;
+    *copy = *slot;
+    copy->word = word;
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    uint64_t again = __atomic_load_n(&slot->word, __ATOMIC_RELAXED);
+    if (TRACE_SLOT_GENERATION(again) != TRACE_SLOT_GENERATION(word))
+        return TRACE_SLOT_BUSY;
+    return TRACE_SLOT_STATE(word);
+}
+
 /* ---- what refs name ---- */
 
 /* NUL-terminated; NULL where the ref names no string. Not neutralised: see

@@ -92,11 +92,13 @@ static void add_total(struct view_sum *sum, const struct profile_total *total) {
 
 static int compare_sums(const void *left, const void *right) {
     const struct view_sum *a = left, *b = right;
+    if (a->ledger != b->ledger) /* what people think in comes first: the tensors */
+        return a->ledger > b->ledger ? -1 : 1;
     if (a->group != b->group)
         return a->group < b->group ? -1 : 1;
     if (a->device != b->device)
         return a->device < b->device ? -1 : 1;
-    return (int)a->ledger - (int)b->ledger;
+    return 0;
 }
 
 static bool collect_sums(struct view *view, const struct view_filter *filter) {
@@ -122,6 +124,36 @@ static bool collect_sums(struct view *view, const struct view_filter *filter) {
 
 /* ---- sites ----------------------------------------------------------------------------------- */
 
+bool view_is_cache(const struct view_row *row) {
+    return row->segments || row->cache[MEASURE_END_OF_WORK_COUNT] || row->cache[MEASURE_LIVE_COUNT];
+}
+
+bool view_is_released(const struct view_row *row) {
+    return row->values[MEASURE_LIVE_BYTES] < row->values[MEASURE_END_OF_WORK_BYTES] / 10.0;
+}
+
+static bool can_be_pool(const struct profile_site *site) {
+    enum trace_group group = trace_kind_group(site->kind);
+    return site->ledger == TRACE_LEDGER_DRIVER &&
+           (group == TRACE_GROUP_DEVICE || group == TRACE_GROUP_MANAGED);
+}
+
+/* Of a cache or pool that grows nothing is said: what grows may lie inside it, or nothing may. */
+static void fill_growth(struct view_row *row, const struct job_process *owner,
+                        const struct profile_site *site) {
+    const struct profile_total *total = &owner->profile->totals[site->total];
+    struct growth growth = growth_of_site(site->record, growth_work_end(total, owner->duration_ns));
+    row->growth = (uint8_t)growth.class;
+    if (growth.class != GROWTH_GROWING || !growth.span_ns || view_is_cache(row) || row->pool)
+        return;
+    uint64_t steps = growth_steps(owner->trace, growth.from_ns, growth.span_ns);
+    row->values[MEASURE_GROWING_BYTES] = site->end_of_work_bytes;
+    row->values[MEASURE_GROWING_COUNT] = site->end_of_work_count;
+    row->values[MEASURE_GROWING_A_MINUTE] =
+        (uint64_t)((double)growth.gain_bytes * 60e9 / (double)growth.span_ns);
+    row->values[MEASURE_GROWING_A_STEP] = steps ? growth.gain_bytes / steps : 0;
+}
+
 static void fill_row(struct view *view, struct view_row *row, size_t process,
                      const struct profile_site *site, const struct backtrace *backtrace) {
     const struct job_process *owner = &view->job->processes[process];
@@ -132,7 +164,8 @@ static void fill_row(struct view *view, struct view_row *row, size_t process,
         .ledger = site->ledger,
         .kind = site->kind,
         .other = site->flags & TRACE_SITE_OTHER,
-        .segment = site->flags & TRACE_SITE_SEGMENT,
+        .segments = site->flags & TRACE_SITE_SEGMENT,
+        .pool = can_be_pool(site) ? framework_pool_of(owner->trace, backtrace) : NULL,
         .ordinal = site->device,
         .device = job_device_of(view->job, owner, site->device),
         .backtrace = backtrace,
@@ -144,14 +177,13 @@ static void fill_row(struct view *view, struct view_row *row, size_t process,
                    [MEASURE_OWN_PEAK_BYTES] = site->own_peak_bytes,
                    [MEASURE_ALLOCS] = site->allocs,
                    [MEASURE_FREES] = site->frees},
+        .cache = {[MEASURE_END_OF_WORK_BYTES] = site->cache_end_of_work_bytes,
+                  [MEASURE_END_OF_WORK_COUNT] = site->cache_end_of_work_count,
+                  [MEASURE_LIVE_BYTES] = site->cache_bytes,
+                  [MEASURE_LIVE_COUNT] = site->cache_count},
     };
     backtrace_site_id(backtrace, site->ledger, site->kind, row->other, row->id);
-    row->growth =
-        (uint8_t)growth_of_site(site->record, profile_end_of_work(owner->profile, site->ledger));
-    if (row->growth == GROWTH_GROWING && !row->segment) {
-        row->values[MEASURE_GROWING_BYTES] = site->end_of_work_bytes;
-        row->values[MEASURE_GROWING_COUNT] = site->end_of_work_count;
-    }
+    fill_growth(row, owner, site);
     const struct profile_total *total = &owner->profile->totals[site->total];
     row->total = (uint32_t)(find_sum(view, total, row->device) - view->sums);
 }
@@ -187,7 +219,8 @@ static bool collect_sites(struct view *view, struct backtraces *backtraces,
 
 bool view_build(struct view *view, const struct job *job, struct backtraces *backtraces,
                 const struct view_filter *filter) {
-    *view = (struct view){.job = job, .sites_filtered = filter->focus || filter->ignore};
+    *view = (struct view){
+        .job = job, .sites_filtered = filter->focus || filter->ignore, .ledger = filter->ledger};
     if (collect_sums(view, filter) && collect_sites(view, backtraces, filter))
         return true;
     view_free(view);
@@ -261,8 +294,11 @@ static void join(struct group *group, const struct view_row *site, enum measure 
         row->backtrace = site->backtrace;
         memcpy(row->id, site->id, sizeof row->id);
     }
-    for (unsigned i = 0; i < MEASURE_LIMIT; i++)
+    row->segments |= site->segments;
+    for (unsigned i = 0; i < MEASURE_LIMIT; i++) {
         row->values[i] += site->values[i];
+        row->cache[i] += site->cache[i];
+    }
 }
 
 static bool add_site(struct group **groups, const struct view_row *site,
@@ -330,6 +366,19 @@ static bool take_rows(struct group *groups, const struct view_grouping *grouping
     return ok;
 }
 
+/* The site without what is PyTorch's cache, which is added to `cache`. */
+static const struct view_row *take_cache(const struct view_row *site, struct view_row *rest,
+                                         uint64_t cache[MEASURE_LIMIT]) {
+    *rest = *site;
+    rest->segments = false;
+    for (unsigned i = 0; i < MEASURE_LIMIT; i++) {
+        rest->values[i] -= site->cache[i];
+        rest->cache[i] = 0;
+        cache[i] += site->cache[i];
+    }
+    return rest;
+}
+
 bool view_group(const struct view *view, const struct view_grouping *grouping,
                 struct view_rows *rows) {
     struct group *groups = NULL, *group, *next;
@@ -337,10 +386,13 @@ bool view_group(const struct view *view, const struct view_grouping *grouping,
     *rows = (struct view_rows){0};
     for (size_t i = 0; ok && i < view->site_count; i++) {
         const struct view_row *site = &view->sites[i];
+        struct view_row rest;
         if (grouping->ledger && site->ledger != grouping->ledger)
             continue;
         if (grouping->sum && &view->sums[site->total] != grouping->sum)
             continue;
+        if (grouping->without_cache)
+            site = take_cache(site, &rest, rows->cache);
         ok = add_site(&groups, site, grouping);
     }
     ok = ok && take_rows(groups, grouping, rows);

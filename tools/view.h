@@ -8,6 +8,7 @@
 #define TOOLS_VIEW_H
 
 #include "backtrace.h"
+#include "frameworks.h"
 #include "growth.h"
 #include "job.h"
 
@@ -25,6 +26,8 @@ enum measure {
     MEASURE_FREES,
     MEASURE_GROWING_BYTES, /* at end of work, of sites that grow and are no framework's cache */
     MEASURE_GROWING_COUNT,
+    MEASURE_GROWING_A_MINUTE, /* bytes */
+    MEASURE_GROWING_A_STEP,   /* bytes; 0: no marks tell steps */
     MEASURE_LIMIT
 };
 
@@ -46,7 +49,8 @@ struct view_row {
     uint8_t ledger;
     uint8_t kind;
     uint8_t growth;                    /* enum growth_class; of the largest of them */
-    bool segment;                      /* a framework's cache */
+    bool segments;                     /* its blocks have held tensors of PyTorch */
+    const struct framework_pool *pool; /* whose pool its blocks are; NULL: nobody's */
     bool other;                        /* takes the events of sites that found no room */
     uint16_t ordinal;                  /* the device in its process */
     uint32_t device;                   /* index in job.devices, or DEVICE_NONE */
@@ -54,6 +58,7 @@ struct view_row {
     const struct backtrace *backtrace; /* of the largest of them */
     char id[SITE_ID_BYTES];
     uint64_t values[MEASURE_LIMIT];
+    uint64_t cache[MEASURE_LIMIT]; /* of live and end of work, what is PyTorch's cache */
 };
 
 /* A ledger's group of kinds on one device, over all processes. */
@@ -77,7 +82,15 @@ struct view {
     struct view_sum *sums;
     size_t sum_count;
     bool sites_filtered; /* by focus or ignore: rows do not add up to the sums */
+    int ledger;          /* the only one asked for; 0: all */
 };
+
+/* Whether a row has segments: memory in which PyTorch hands out its tensors. */
+bool view_is_cache(const struct view_row *row);
+
+/* Whether it was live at the end of work and less than a tenth of it was left at exit: not what a
+   program keeps, but what its end freed. */
+bool view_is_released(const struct view_row *row);
 
 /* False only when memory is exhausted. */
 bool view_build(struct view *view, const struct job *job, struct backtraces *backtraces,
@@ -87,7 +100,8 @@ void view_free(struct view *view);
 struct view_rows {
     struct view_row *rows; /* the largest first */
     size_t count;
-    uint64_t sums[MEASURE_LIMIT]; /* of all rows */
+    uint64_t sums[MEASURE_LIMIT];  /* of all rows */
+    uint64_t cache[MEASURE_LIMIT]; /* what was left out as cache */
 };
 
 /*
@@ -99,6 +113,7 @@ struct view_grouping {
     enum measure sort;
     bool per_process;
     bool all;
+    bool without_cache;         /* PyTorch's cache is left out of the rows */
     int ledger;                 /* 0: all */
     const struct view_sum *sum; /* only sites of this one; NULL: all */
 };

@@ -1,9 +1,9 @@
 /*
- * Growth classes: each by windows made for it, and what must not be called growing. And how the
- * books of framework and driver are put together.
+ * Growth classes: each by windows made for it, and what must not be called growing; from a trace's
+ * windows, with what happens after the end of work.
  */
 #include "growth.h"
-#include "reconcile.h"
+#include "tools_trace_builder.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
@@ -107,44 +107,177 @@ Test(growth, chance_is_not_called_a_leak) {
     }
 }
 
-/* ---- reconciliation -------------------------------------------------------------------------- */
+/* Noise around a level, at every number of windows that is judged. */
+Test(growth, noise_is_not_called_a_leak) {
+    for (uint64_t seed = 1; seed <= 1000; seed++) {
+        uint64_t random = seed, floors[32];
+        unsigned count = 10 + seed % 23;
+        for (unsigned i = 0; i < count; i++)
+            floors[i] = 100000 + next_random(&random) % 50000;
+        cr_assert_neq(of_floors(floors, count, 3), GROWTH_GROWING, "seed %u", (unsigned)seed);
+    }
+}
 
-Test(reconcile, the_two_ledgers_are_put_together_and_never_summed) {
-    struct profile_site sites[] = {
-        {.ledger = TRACE_LEDGER_TENSOR,
-         .kind = TRACE_KIND_TENSOR,
-         .end_of_work_bytes = 300,
-         .allocs = 100},
-        {.ledger = TRACE_LEDGER_DRIVER,
-         .kind = TRACE_KIND_DEVICE,
-         .flags = TRACE_SITE_SEGMENT,
-         .end_of_work_bytes = 1000,
-         .allocs = 5},
-        {.ledger = TRACE_LEDGER_DRIVER,
-         .kind = TRACE_KIND_DEVICE,
-         .end_of_work_bytes = 40,
-         .allocs = 1},
-        {.ledger = TRACE_LEDGER_DRIVER, .kind = TRACE_KIND_POOL, .end_of_work_bytes = 7},
-        {.ledger = TRACE_LEDGER_DRIVER, .kind = TRACE_KIND_MANAGED, .end_of_work_bytes = 9999},
-        {.ledger = TRACE_LEDGER_DRIVER,
-         .kind = TRACE_KIND_DEVICE,
-         .device = 1,
-         .end_of_work_bytes = 8888},
-    };
-    struct profile profile = {.sites = sites, .site_count = sizeof sites / sizeof *sites};
-    struct reconciliation sum = {0};
-    double rate;
-    reconcile(&sum, &profile, 0);
-    cr_assert_eq(sum.allocated, 300);
-    cr_assert_eq(sum.cached, 700);
-    cr_assert_eq(sum.reserved, 1000);
-    cr_assert_eq(sum.other, 40);
-    cr_assert_eq(sum.pools, 7);
-    cr_assert_eq(sum.driver, 1047);
-    cr_assert(reconcile_reuse_rate(&sum, &rate));
-    cr_assert(rate > 0.9499 && rate < 0.9501);
-    struct reconciliation other = {0};
-    reconcile(&other, &profile, 1);
-    cr_assert_not(other.tensors);
-    cr_assert_not(reconcile_reuse_rate(&other, &rate));
+Test(growth, steps_up_are_not_called_a_leak) {
+    uint64_t floors[30];
+    for (unsigned stairs = 3; stairs <= 10; stairs++) {
+        for (unsigned i = 0; i < 30; i++)
+            floors[i] = 1000 + 1000 * (i * stairs / 30);
+        cr_assert_eq(of_floors(floors, 30, 3), GROWTH_HIGH_WATER, "%u stairs", stairs);
+    }
+}
+
+Test(growth, a_long_sawtooth_is_not_called_a_leak) {
+    uint64_t floors[31];
+    for (unsigned period = 4; period <= 15; period++) {
+        for (unsigned i = 0; i < 31; i++)
+            floors[i] = 1000 * (i % period);
+        cr_assert_eq(of_floors(floors, 31, 3), GROWTH_SAWTOOTH, "every %u windows", period);
+    }
+}
+
+Test(growth, what_stopped_growing_is_not_called_growing) {
+    uint64_t floors[31];
+    for (unsigned stop = 12; stop <= 23; stop++) {
+        for (unsigned i = 0; i < 31; i++)
+            floors[i] = 1000 * (i < stop ? i : stop);
+        cr_assert_neq(of_floors(floors, 31, 3), GROWTH_GROWING, "at window %u", stop);
+    }
+}
+
+Test(growth, a_tensor_that_is_replaced_by_longer_ones_is_growing) {
+    for (unsigned i = 0; i < 30; i++)
+        windows[i] = (struct trace_window){.min_bytes = 512 * i,
+                                           .max_bytes = 1024 * i + 512,
+                                           .last_bytes = 512 * i,
+                                           .allocs = 1,
+                                           .frees = 1};
+    cr_assert_eq(growth_of_windows(windows, 30), GROWTH_GROWING);
+}
+
+Test(growth, one_window_in_ten_may_stand_still) {
+    uint64_t floors[31], level = 0;
+    for (unsigned i = 0; i < 31; i++)
+        floors[i] = level += i % 10 == 5 ? 0 : 512;
+    cr_assert_eq(of_floors(floors, 31, 2), GROWTH_GROWING);
+}
+
+/* ---- from a trace ---------------------------------------------------------------------------- */
+
+#define WINDOW_NS (1ull << TRACE_WINDOW_SHIFT_MIN)
+
+static struct trace_builder *builder;
+static struct trace *trace;
+static struct profile *profile;
+static struct trace_total *total;
+static struct trace_site *site;
+
+static void set_up(void) {
+    builder = builder_new();
+    total = builder_total(builder, TRACE_LEDGER_TENSOR, TRACE_GROUP_DEVICE, 0);
+    site = builder_site(builder, TRACE_LEDGER_TENSOR, TRACE_KIND_TENSOR, 0, 0);
+}
+
+static void tear_down(void) {
+    profile_free(profile);
+    trace_close(trace);
+    builder_free(builder);
+}
+
+TestSuite(growth_in_traces, .init = set_up, .fini = tear_down);
+
+static void set_window(struct trace_window *window, uint64_t low, uint64_t high, unsigned allocs,
+                       unsigned frees) {
+    *window = (struct trace_window){low, high, frees ? low : high, allocs, frees};
+}
+
+/* 100 bytes in 2 blocks stay in each of 20 windows from the third on; `freed_at` (0: never) frees
+   them all. */
+static void leak(unsigned freed_at) {
+    uint32_t last = freed_at ? freed_at : 22;
+    site->window_shift = total->window_shift = TRACE_WINDOW_SHIFT_MIN;
+    site->window_current = total->window_current = last;
+    for (unsigned i = 3; i <= last; i++) {
+        uint64_t before = i < 23 ? 100 * (i - 3) : 2000, after = i < 23 ? before + 100 : 2000;
+        set_window(&site->windows[i], before, after, i < 23 ? 2 : 0, 0);
+        total->windows[i] = site->windows[i];
+    }
+    if (freed_at) {
+        site->windows[freed_at].min_bytes = site->windows[freed_at].last_bytes = 0;
+        site->windows[freed_at].frees = 40;
+        total->windows[freed_at] = site->windows[freed_at];
+    }
+    site->first_ns = total->first_ns = 3 * WINDOW_NS + 1;
+    site->last_ns = total->last_ns = last * WINDOW_NS + 9;
+    total->last_alloc_ns = 22 * WINDOW_NS + 5;
+    total->allocs = site->allocs = 40;
+    site->alloc_bytes = 2000;
+    total->peak_bytes = 2000;
+    if (freed_at) {
+        site->frees = total->frees = 40;
+        site->free_bytes = 2000;
+        site->work_epoch = total->allocs;
+        site->at_work_bytes = 2000;
+        site->at_work_count = 40;
+    } else {
+        builder_book_slot(builder, site, 2000);
+        site->allocs = total->allocs = 1;
+    }
+}
+
+static struct growth judge(uint64_t end_ns) {
+    trace = builder_open(builder);
+    profile = profile_build(trace);
+    cr_assert_not_null(profile);
+    return growth_of_site(profile->sites[0].record, growth_work_end(&profile->totals[0], end_ns));
+}
+
+Test(growth_in_traces, a_leak_freed_by_the_end_is_growing) {
+    leak(22); /* in the very window of the last allocation */
+    struct growth growth = judge(23 * WINDOW_NS);
+    cr_expect_eq(growth.class, GROWTH_GROWING);
+    cr_expect_eq(growth.from_ns, 4 * WINDOW_NS);
+    cr_expect_eq(growth.span_ns, 17 * WINDOW_NS);
+    cr_expect_eq(growth.gain_bytes, 1700u);
+}
+
+Test(growth_in_traces, a_leak_freed_soon_after_is_growing) {
+    leak(25);
+    cr_expect_eq(judge(26 * WINDOW_NS).class, GROWTH_GROWING);
+}
+
+Test(growth_in_traces, a_leak_that_nobody_frees_is_growing) {
+    leak(0);
+    cr_expect_eq(judge(25 * WINDOW_NS).class, GROWTH_GROWING);
+}
+
+Test(growth_in_traces, loading_and_then_working_without_allocating_is_saturating) {
+    leak(0);
+    cr_expect_eq(judge(200 * WINDOW_NS).class, GROWTH_SATURATING);
+}
+
+Test(growth_in_traces, a_site_caught_in_a_change_cannot_be_told) {
+    leak(0);
+    site->version = 1;
+    cr_expect_eq(judge(25 * WINDOW_NS).class, GROWTH_CANNOT_TELL);
+}
+
+static void mark(const char *name, uint64_t ns) {
+    struct trace_mark *record = builder_append(builder, TRACE_SECTION_MARKS, sizeof *record);
+    record->name = builder_string(builder, name);
+    record->ns = ns;
+    record->state = 1;
+}
+
+Test(growth_in_traces, steps_are_those_of_the_commonest_mark) {
+    mark("start", 1);
+    for (unsigned i = 0; i < 10; i++)
+        mark("step", 10 + i);
+    mark("epoch", 12);
+    mark("epoch", 17);
+    trace = builder_open(builder);
+    cr_expect_eq(growth_steps(trace, 0, 100), 10u);
+    cr_expect_eq(growth_steps(trace, 12, 4), 4u);
+    cr_expect_eq(growth_steps(trace, 0, 5), 0u);
+    cr_expect_eq(growth_steps(trace, 50, 5), 0u);
 }

@@ -255,6 +255,115 @@ Test(report, groups_by_what_was_asked) {
     }
 }
 
+/* ---- tensors and the cache they lie in ------------------------------------------------------- */
+
+#define SEGMENT_BYTES (4u << 20)
+
+/* Two tensors in one segment; the driver's other blocks are those of fill(). */
+static void fill_tensors(void) {
+    struct trace_total *tensors =
+        builder_total(builder, TRACE_LEDGER_TENSOR, TRACE_GROUP_DEVICE, 0);
+    struct trace_site *segment =
+        builder_site(builder, TRACE_LEDGER_DRIVER, TRACE_KIND_DEVICE, 0, 0);
+    struct trace_site *tensor = builder_site(builder, TRACE_LEDGER_TENSOR, TRACE_KIND_TENSOR, 0, 0);
+    segment->python_stack = python_stack("take_segment", "/home/u/train.py", 70);
+    tensor->python_stack = python_stack("make_tensor", "/home/u/train.py", 71);
+    struct trace_slot *block = builder_alloc(builder, segment, total, SEGMENT_BYTES);
+    for (unsigned i = 0; i < 2; i++) {
+        struct trace_slot *slot = builder_alloc(builder, tensor, tensors, 1000);
+        slot->word = TRACE_SLOT_LIVE | TRACE_SPACE_TENSOR << 3;
+        slot->address = block->address + 512;
+    }
+}
+
+static void expect_order(const char *text, const char *const *parts) {
+    for (const char *at = text; *parts; parts++) {
+        at = strstr(at, *parts);
+        cr_assert_not_null(at, "\"%s\" is missing or out of order:\n%s", *parts, text);
+    }
+}
+
+Test(report, tensors_come_first_and_their_cache_is_no_leak) {
+    fill_tensors();
+    load(1, NULL);
+    char *text = render(render_table, PART_REST | PART_PEAK | PART_LEAKS, 3);
+    expect_order(text, (const char *const[]){
+                           "WHERE THE MEMORY IS  device 0", "2.0 KiB (2000 bytes)", "allocated",
+                           "4.0 MiB (4192304 bytes)", "cached", "4.0 MiB (4194304 bytes)",
+                           "reserved", "taken from the driver", "+ unknown", "= unknown",
+                           "TOTAL  device 0, tensor", "TOTAL  device 0, driver",
+                           "PEAK BY SITE  device 0, tensor", "PEAK BY SITE  device 0, driver",
+                           "cache of PyTorch", "LIVE AT END OF WORK  tensor",
+                           "LIVE AT END OF WORK  driver", "(cache of PyTorch: 1 segment", NULL});
+    char *live = strstr(text, "LIVE AT END OF WORK  driver");
+    cr_expect_null(strstr(live, "take_segment"), "%s", live);
+    char expected[64];
+    snprintf(expected, sizeof expected, "(%" PRIu64 " bytes) in 121 blocks", total->live_bytes);
+    cr_expect(strstr(live, expected), "the cache is part of the sum: %s", live);
+}
+
+Test(report, segments_stand_by_themselves_where_the_driver_is_asked_for) {
+    fill_tensors();
+    load(1, &(struct view_filter){.ledger = TRACE_LEDGER_DRIVER});
+    char *text = render(render_table, PART_LEAKS, 3);
+    expect_order(text, (const char *const[]){"LIVE AT END OF WORK  driver", "take_segment",
+                                             "cache of PyTorch\n", "place_14", NULL});
+    cr_expect_null(strstr(text, "tensor"), "%s", text);
+}
+
+/* Gives a site windows of 1 ms in which 100 bytes in 2 blocks stay, and one more allocation that
+   ends the work. */
+static void make_growing(struct trace_site *site, struct trace_total *of) {
+    for (unsigned i = 0; i < 20; i++)
+        builder_alloc(builder, site, of, 100);
+    site->window_shift = TRACE_WINDOW_SHIFT_MIN;
+    site->window_current = 20;
+    for (unsigned i = 0; i <= 20; i++)
+        site->windows[i] = (struct trace_window){100 * i, 100 * i + 100, 100 * i + 100, 2, 0};
+    site->first_ns = 1;
+    site->last_ns = of->last_ns = of->last_alloc_ns = (20ull << TRACE_WINDOW_SHIFT_MIN) + 1;
+}
+
+Test(report, names_what_is_growing_and_how_fast) {
+    struct trace_site *site = builder_site(builder, TRACE_LEDGER_DRIVER, TRACE_KIND_DEVICE, 0, 0);
+    site->python_stack = python_stack("keep", "/home/u/train.py", 80);
+    make_growing(site, total);
+    load(1, NULL);
+    char *text = render(render_table, PART_LEAKS, 3);
+    expect_order(text, (const char *const[]){"GROWING  driver", "A MINUTE", "keep",
+                                             "LIVE AT END OF WORK  driver", NULL});
+    /* 100 bytes in 2^20 ns are 5722045 in a minute. */
+    cr_expect(strstr(line_with(text, "GROWING"), "(5722045 bytes) a minute, to 2.0 KiB in 20"),
+              "%s", text);
+    json_error_t error;
+    json_t *root = json_loads(render(render_json, PART_REST, 3), 0, &error);
+    json_t *json = json_array_get(json_object_get(root, "sites"), SITES);
+    cr_expect_str_eq(json_string_value(json_object_get(json, "class")), "growing");
+    json_decref(root);
+}
+
+Test(report, a_segment_that_grows_is_not_called_growing) {
+    struct trace_site *site = builder_site(builder, TRACE_LEDGER_DRIVER, TRACE_KIND_DEVICE, 0, 0);
+    site->flags = TRACE_SITE_SEGMENT;
+    make_growing(site, total);
+    load(1, NULL);
+    cr_expect_null(strstr(render(render_table, PART_LEAKS, 3), "GROWING"));
+}
+
+Test(report, released_at_end_is_less_than_a_tenth_left) {
+    static const struct {
+        uint64_t work, left;
+        bool released;
+    } cases[] = {
+        {1000, 99, true}, {1000, 100, false}, {1000, 1000, false}, {0, 0, false}, {1, 0, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct view_row row = {
+            .values = {
+                [MEASURE_END_OF_WORK_BYTES] = cases[i].work, [MEASURE_LIVE_BYTES] = cases[i].left}};
+        cr_expect_eq(view_is_released(&row), cases[i].released, "%zu", i);
+    }
+}
+
 /* ---- machines read it
  * ---------------------------------------------------------------------------- */
 
@@ -306,6 +415,10 @@ Test(report, json_has_every_key_of_its_schema) {
     expect_keys(device, (const char *const[]){"index", "name", "uuid", "total_bytes", "driver",
                                               "tensor", "reconciliation", "untracked_bytes",
                                               "reuse_rate", "fragmentation", NULL});
+    expect_keys(json_object_get(device, "reconciliation"),
+                (const char *const[]){"at", "allocated_bytes", "cached_bytes", "reserved_bytes",
+                                      "other_bytes", "pool_bytes", "driver_bytes",
+                                      "untracked_bytes", "used_bytes", NULL});
     json_t *driver = json_object_get(device, "driver");
     expect_keys(json_object_get(driver, "total"),
                 (const char *const[]){"live_bytes", "end_of_work_bytes", "peak_bytes",
@@ -314,10 +427,11 @@ Test(report, json_has_every_key_of_its_schema) {
         json_object_get(json_object_get(driver, "kinds"), "device"),
         (const char *const[]){"live_bytes", "live_count", "peak_bytes", "allocs", "frees", NULL});
     json_t *site = json_array_get(json_object_get(root, "sites"), 0);
-    expect_keys(site, (const char *const[]){"id", "process", "ledger", "kind", "device", "class",
-                                            "released_at_end", "live_bytes", "live_count",
-                                            "end_of_work_bytes", "own_peak_bytes", "at_peak_bytes",
-                                            "allocs", "frees", "blame", "stack", NULL});
+    expect_keys(site,
+                (const char *const[]){"id", "process", "ledger", "kind", "device", "class",
+                                      "released_at_end", "cache_of", "live_bytes", "live_count",
+                                      "end_of_work_bytes", "own_peak_bytes", "at_peak_bytes",
+                                      "allocs", "frees", "blame", "stack", NULL});
     expect_keys(json_object_get(site, "blame"),
                 (const char *const[]){"function", "file", "line", "module", NULL});
     expect_keys(

@@ -1,0 +1,125 @@
+/*
+ * Pools and settings of frameworks. See frameworks.h; no state.
+ *
+ * The variables are those of the frameworks' own documentation; CuPy and RMM have none.
+ */
+#include "frameworks.h"
+
+#include "text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const tensorflow[] = {"libtensorflow", "_pywrap_tensorflow", "/tensorflow/",
+                                         NULL};
+static const char *const xla[] = {"xla_cuda", "/jaxlib/", "pjrt_c_api_gpu", NULL};
+static const char *const rmm[] = {"librmm", NULL};
+static const char *const cupy[] = {"/cupy/", "/cupy_backends/", NULL};
+
+const struct framework_pool framework_pools[] = {
+    {"TensorFlow", tensorflow, "TF_GPU_ALLOCATOR", "cuda_malloc_async",
+     "TF_GPU_ALLOCATOR=cuda_malloc_async"},
+    {"JAX", xla, "XLA_PYTHON_CLIENT_ALLOCATOR", "platform", "XLA_PYTHON_CLIENT_ALLOCATOR=platform"},
+    {"RMM", rmm, NULL, NULL, "rmm.reinitialize(pool_allocator=False) in the program"},
+    {"CuPy", cupy, NULL, NULL, "cupy.cuda.set_allocator(None) in the program"},
+};
+const size_t framework_pool_count = sizeof framework_pools / sizeof *framework_pools;
+
+const struct framework_setting framework_see_through[] = {
+    {"TF_GPU_ALLOCATOR", "cuda_malloc_async"},
+    {"TF_FORCE_GPU_ALLOW_GROWTH", "true"},
+    {"XLA_PYTHON_CLIENT_ALLOCATOR", "platform"},
+    {"XLA_PYTHON_CLIENT_PREALLOCATE", "false"},
+    {NULL, NULL},
+};
+
+void framework_set_see_through(FILE *messages) {
+    const char *separator = "cuheap: set for --see-through: ";
+    for (const struct framework_setting *s = framework_see_through; s->name; s++) {
+        const char *value = getenv(s->name);
+        char clean[128];
+        if (value)
+            fprintf(messages, "%s%s left at %s", separator, s->name,
+                    text_clean(clean, sizeof clean, value));
+        else
+            fprintf(messages, "%s%s=%s", separator, s->name, s->value);
+        setenv(s->name, s->value, 0);
+        separator = ", ";
+    }
+    fputc('\n', messages);
+}
+
+/* ---- the environment of the traced process --------------------------------------------------- */
+
+const char *framework_variable(const struct trace *trace, const char *name) {
+    const struct trace_header *header = trace_get_header(trace);
+    const char *at = header->environment, *end = at + sizeof header->environment;
+    size_t length = strlen(name);
+    while (at < end && *at) {
+        size_t bytes = strnlen(at, (size_t)(end - at));
+        if (bytes > length && memcmp(at, name, length) == 0 && at[length] == '=')
+            return at + length + 1;
+        at += bytes + 1;
+    }
+    return NULL;
+}
+
+/* Whether "key:value" stands in PyTorch's comma-separated settings; blanks do not matter there. */
+static bool has_allocator_setting(const struct trace *trace, const char *setting) {
+    static const char *const variables[] = {"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+        const char *value = framework_variable(trace, variables[i]);
+        char plain[2048];
+        size_t used = 0;
+        for (; value && *value && used + 1 < sizeof plain; value++)
+            if (*value != ' ')
+                plain[used++] = *value;
+        plain[used] = '\0';
+        for (const char *word = plain; *word; word += *word == ',') {
+            size_t length = strcspn(word, ",");
+            if (length == strlen(setting) && strncmp(word, setting, length) == 0)
+                return true;
+            word += length;
+        }
+    }
+    return false;
+}
+
+const char *framework_silent_tensors(const struct trace *trace) {
+    if (trace_get_header(trace)->features & TRACE_FEATURE_TENSORS)
+        return NULL;
+    if (has_allocator_setting(trace, "backend:cudaMallocAsync"))
+        return "PyTorch's backend:cudaMallocAsync takes each from the driver's pool (kind pool)";
+    if (framework_variable(trace, "PYTORCH_NO_CUDA_MEMORY_CACHING"))
+        return "with PYTORCH_NO_CUDA_MEMORY_CACHING each is a block of its own (kind device)";
+    return NULL;
+}
+
+bool framework_expandable_segments(const struct trace *trace) {
+    return has_allocator_setting(trace, "expandable_segments:True");
+}
+
+/* ---- pools ----------------------------------------------------------------------------------- */
+
+static bool is_of(const struct framework_pool *pool, const char *module) {
+    for (const char *const *part = pool->modules; *part; part++)
+        if (strstr(module, *part))
+            return true;
+    return false;
+}
+
+const struct framework_pool *framework_pool_of(const struct trace *trace,
+                                               const struct backtrace *backtrace) {
+    for (unsigned i = 0; i < backtrace->count; i++) {
+        const char *module = backtrace->frames[i]->module;
+        for (size_t p = 0; module && p < framework_pool_count; p++)
+            if (is_of(&framework_pools[p], module)) {
+                const char *set = framework_pools[p].variable
+                                      ? framework_variable(trace, framework_pools[p].variable)
+                                      : NULL;
+                return set && strcmp(set, framework_pools[p].value) == 0 ? NULL
+                                                                         : &framework_pools[p];
+            }
+    }
+    return NULL;
+}
