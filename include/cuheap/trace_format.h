@@ -384,6 +384,10 @@ struct trace_python_stack {
 };
 TRACE_SIZE_CHECK(struct trace_python_stack, 24);
 
+enum trace_place_flag {
+    TRACE_PLACE_ENTRY = 1u << 0, /* the interpreter was entered from native code for this frame */
+};
+
 struct trace_python_place {
     uint32_t state; /* 1: published */
     uint32_t file;  /* string refs, UTF-8 */
@@ -391,7 +395,8 @@ struct trace_python_place {
     uint32_t qualified; /* 0 before Python 3.11 */
     uint32_t line;      /* 0: not known */
     uint32_t first_line;
-    uint64_t reserved;
+    uint32_t flags; /* enum trace_place_flag */
+    uint32_t reserved;
 };
 TRACE_SIZE_CHECK(struct trace_python_place, 32);
 
@@ -425,6 +430,7 @@ TRACE_SIZE_CHECK(struct trace_window, 32);
     1u                        /* flag: takes the events that found no room for a site of their own \
                                */
 #define TRACE_SITE_SEGMENT 2u /* flag: its blocks have held tensors: a framework's cache */
+#define TRACE_SITE_VARIES  4u /* flag: called_from was another stack at another time */
 
 #define TRACE_SIZE_CLASSES 48
 
@@ -462,7 +468,9 @@ struct trace_site {
     uint64_t late_free_bytes;
     uint32_t window_shift;
     uint32_t window_current;
-    uint64_t reserved;
+    /* Python stack of the thread that waited for this one's work, when last looked at; 0: none. */
+    uint32_t called_from;
+    uint32_t reserved;
     uint32_t sizes[TRACE_SIZE_CLASSES]; /* allocations of 2^i to 2^(i+1) - 1 bytes */
     struct trace_window windows[TRACE_SITE_WINDOWS];
 };
