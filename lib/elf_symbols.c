@@ -208,7 +208,8 @@ static bool read_dynamic(const struct object *object, struct dynamic *d) {
 static void *symbol_value(const struct object *object, const struct dynamic *d, uint32_t at,
                           const char *name) {
     const ElfW(Sym) *symbol = &d->symbols[at];
-    if (symbol->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(symbol->st_info) != STT_FUNC ||
+    unsigned type = ELF64_ST_TYPE(symbol->st_info);
+    if (symbol->st_shndx == SHN_UNDEF || (type != STT_FUNC && type != STT_OBJECT) ||
         ELF64_ST_BIND(symbol->st_info) == STB_LOCAL || strcmp(d->strings + symbol->st_name, name))
         return NULL;
     if (d->versions && d->versions[at] & 0x8000) /* hidden: not the default version */

@@ -34,7 +34,7 @@ void objects_avoid_lock(void);
 /* The object whose segments hold `address`. */
 bool objects_find(uintptr_t address, struct object *found);
 
-/* The address of an exported function in its default version; NULL if it has none. */
+/* The address of an exported function or variable in its default version; NULL: it has none. */
 void *object_symbol(const struct object *object, const char *name);
 
 /* Does the object call itself, by file name or soname, `prefix`...? */

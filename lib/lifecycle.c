@@ -362,6 +362,7 @@ static void add_notes(struct trace_writer *trace) {
 static void describe(struct trace_header *header) {
     identity_fill(header);
     header->depth_native = config.depth;
+    header->depth_python = PYTHON_DEPTH_MAX;
     if (config.stacks & CONFIG_STACKS_NATIVE) {
         header->features |= TRACE_FEATURE_NATIVE_STACKS;
         header->unwinder = unwind_kind();
@@ -381,7 +382,7 @@ static bool begin(struct recorder *recorder) {
     prepare_unwinder(RESOLVE_CALL);
     describe(block);
     bool done = create(recorder, (char *)block + TRACE_HEADER_BYTES, path_bytes, block) &&
-                record_init(recorder, config.stacks & CONFIG_STACKS_NATIVE, config.depth);
+                record_init(recorder, config.stacks, config.depth);
     munmap(block, bytes);
     if (!done)
         return false;

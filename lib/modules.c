@@ -110,12 +110,13 @@ static uint32_t flags_of(const struct object *object) {
         {"linux-vdso", TRACE_MODULE_VDSO},
         {"libcuheap", TRACE_MODULE_CUHEAP},
         {"libcuda.so", TRACE_MODULE_DRIVER},
-        {"libpython3", TRACE_MODULE_PYTHON},
     };
     uint32_t flags = *object->path ? 0 : TRACE_MODULE_EXECUTABLE;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (object_named(object, known[i].prefix))
             flags |= known[i].flag;
+    if (object_symbol(object, "PyGILState_GetThisThreadState"))
+        flags |= TRACE_MODULE_PYTHON;
     return flags;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "atomic.h"
+#include "config.h"
 #include "elf_symbols.h"
 #include "lifecycle.h"
 
@@ -39,10 +40,11 @@ static struct trace_slot *more_slots(void *owner, uint32_t count) {
 
 bool record_init(struct recorder *recorder, uint32_t stacks, uint32_t depth) {
     struct trace_writer *trace = &recorder->trace;
-    recorder->want_native = stacks;
+    recorder->want_stacks = stacks;
     return table_init(&recorder->table, FIRST_SLOTS, more_slots, trace) &&
            modules_init(&recorder->modules, trace) && sites_init(&recorder->sites, trace) &&
-           stacks_init(&recorder->stacks, trace, &recorder->modules, depth);
+           stacks_init(&recorder->stacks, trace, &recorder->modules, depth) &&
+           python_init(&recorder->python, trace, stacks & CONFIG_STACKS_PYTHON);
 }
 
 static bool is_inside(const struct registers *from) {
@@ -146,9 +148,23 @@ static uint16_t current_context(struct recorder *recorder) {
     return context_number(recorder, context);
 }
 
-static uint32_t native_stack(struct record_call *call, uint64_t ns) {
+struct stack_refs {
+    uint32_t native, python;
+};
+
+/* Where Python frames are, native ones end at the interpreter, unless all are wanted. */
+static struct stack_refs capture(struct record_call *call, uint64_t ns) {
+    static const struct code_range nowhere;
     struct recorder *recorder = call->recorder;
-    return recorder->want_native ? stacks_capture(&recorder->stacks, &call->from, ns) : 0;
+    struct python *python = &recorder->python;
+    struct stack_refs refs = {0, 0};
+    if (recorder->want_stacks & CONFIG_STACKS_PYTHON)
+        refs.python = python_capture(python, ns);
+    bool stop = refs.python && !(recorder->want_stacks & CONFIG_STACKS_FULL);
+    if (recorder->want_stacks & CONFIG_STACKS_NATIVE)
+        refs.native =
+            stacks_capture(&recorder->stacks, &call->from, stop ? &python->module : &nowhere, ns);
+    return refs;
 }
 
 /* ---- books
@@ -180,11 +196,30 @@ static void publish(struct record_call *call, struct trace_site *site, struct ta
     sites_change(&recorder->sites, site, &event);
 }
 
+/*
+ * Threads of autograd have no Python frames: who waits for them is noted, at the first event of the
+ * site and at the 16th, 256th, 4096th... (some 100 us each).
+ */
+static void notice_caller(struct recorder *recorder, struct trace_site *site) {
+    uint64_t events = load_relaxed(&site->allocs);
+    if (events & (events - 1) || (events && __builtin_ctzll(events) % 4))
+        return;
+    uint32_t caller = python_waiting(&recorder->python);
+    uint32_t before = load_relaxed(&site->called_from);
+    if (!caller || caller == before)
+        return;
+    if (before)
+        or_relaxed(&site->flags, TRACE_SITE_VARIES);
+    store_relaxed(&site->called_from, caller);
+}
+
 static void book_alloc(struct record_call *call, const struct site_key *key,
                        struct table_entry *entry, uint64_t ns) {
     struct trace_writer *trace = &call->recorder->trace;
     struct trace_site *site = sites_get(&call->recorder->sites, key);
     if (site) {
+        if (!key->python_stack && !(load_relaxed(&site->flags) & TRACE_SITE_OTHER))
+            notice_caller(call->recorder, site);
         publish(call, site, entry, ns);
         return;
     }
@@ -205,11 +240,13 @@ void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_spa
         return;
     int saved = errno;
     uint64_t ns = trace_now(&recorder->trace);
+    struct stack_refs stack = capture(call, ns);
     struct site_key key = {
         .ledger = TRACE_LEDGER_DRIVER,
         .kind = (uint8_t)kind,
         .device = is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(recorder),
-        .native_stack = native_stack(call, ns),
+        .native_stack = stack.native,
+        .python_stack = stack.python,
     };
     struct table_entry entry = {
         .address = address,
@@ -250,11 +287,13 @@ void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, i
     if (!(load_relaxed(&trace->header->features) & TRACE_FEATURE_TENSORS))
         or_relaxed(&trace->header->features, (uint64_t)TRACE_FEATURE_TENSORS);
     notice_segment(recorder, address);
+    struct stack_refs stack = capture(call, ns);
     struct site_key key = {
         .ledger = TRACE_LEDGER_TENSOR,
         .kind = TRACE_KIND_TENSOR,
         .device = tensor_device(device),
-        .native_stack = native_stack(call, ns),
+        .native_stack = stack.native,
+        .python_stack = stack.python,
     };
     struct table_entry entry = {.address = address, .bytes = bytes, .space = TRACE_SPACE_TENSOR};
     book_alloc(call, &key, &entry, ns);
@@ -316,7 +355,9 @@ static void add_failure(struct record_call *call, const struct trace_failure *wh
     }
     *failure = *what;
     failure->ns = trace_now(trace);
-    failure->native_stack = native_stack(call, failure->ns);
+    struct stack_refs stack = capture(call, failure->ns);
+    failure->native_stack = stack.native;
+    failure->python_stack = stack.python;
     store_release(&failure->state, 1u); /* pairs with the reader */
 }
 
@@ -384,7 +425,9 @@ void record_context(struct record_call *call, CUcontext context, CUdevice ordina
             record->number = number;
             record->handle = (uintptr_t)context;
             record->created_ns = trace_now(trace);
-            record->native_stack = native_stack(call, record->created_ns);
+            struct stack_refs stack = capture(call, record->created_ns);
+            record->native_stack = stack.native;
+            record->python_stack = stack.python;
             store_release(&record->state, 1u); /* pairs with the reader */
             store_release(&recorder->context_records[number - 1], record);
         } else {

@@ -16,6 +16,7 @@
 
 #include "cuda_abi.h"
 #include "modules.h"
+#include "python.h"
 #include "resolve.h"
 #include "sites.h"
 #include "stacks.h"
@@ -32,13 +33,14 @@ struct recorder {
     struct table table;
     struct modules modules;
     struct stacks stacks;
+    struct python python;
     struct sites sites;
     uint64_t contexts[RECORD_CONTEXTS]; /* handles, in order of appearance */
     struct trace_context *context_records[RECORD_CONTEXTS];
     uint32_t row_names[ROW_COUNT + 1]; /* string refs; the last one: the framework's report */
     uint32_t driver_known;
     uint32_t failures;
-    bool want_native;
+    uint32_t want_stacks; /* CONFIG_STACKS_ bits */
 };
 
 struct record_call {
@@ -77,7 +79,8 @@ void record_context(struct record_call *call, CUcontext context, CUdevice device
 /* A named moment. */
 void record_mark(struct recorder *recorder, const char *name);
 
-/* Lays out the parts of a new trace that the first event needs. False: no memory. */
+/* Lays out the parts of a new trace that the first event needs. stacks: CONFIG_STACKS_ bits; depth:
+   of native ones. False: no memory. */
 bool record_init(struct recorder *recorder, uint32_t stacks, uint32_t depth);
 
 #endif

@@ -72,11 +72,12 @@ static uint32_t add(struct stacks *stacks, const struct stack_key *key, uint64_t
     return ref;
 }
 
-uint32_t stacks_capture(struct stacks *stacks, const struct registers *from, uint64_t ns) {
+uint32_t stacks_capture(struct stacks *stacks, const struct registers *from,
+                        const struct code_range *stop, uint64_t ns) {
     uint64_t pcs[STACKS_DEPTH_MAX];
     struct stack_key key = {.pcs = pcs, .flags = TRACE_STACK_VALID};
     modules_catch_up(stacks->modules, ns);
-    key.depth = unwind_walk(stacks->modules, from, pcs, stacks->depth, &key.flags);
+    key.depth = unwind_walk(stacks->modules, from, stop, pcs, stacks->depth, &key.flags);
     if (!key.depth)
         return 0;
     key.remap = modules_remap(stacks->modules, pcs, key.depth);

@@ -27,7 +27,11 @@ struct stacks {
 bool stacks_init(struct stacks *stacks, struct trace_writer *trace, struct modules *modules,
                  uint32_t depth);
 
-/* The ref of the native stack that begins at `from`; 0: none to be had (counted). ns: now. */
-uint32_t stacks_capture(struct stacks *stacks, const struct registers *from, uint64_t ns);
+/*
+ * The ref of the native stack that begins at `from` and ends before `stop`; 0: empty, or none to be
+ * had (counted). ns: now.
+ */
+uint32_t stacks_capture(struct stacks *stacks, const struct registers *from,
+                        const struct code_range *stop, uint64_t ns);
 
 #endif

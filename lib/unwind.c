@@ -470,7 +470,12 @@ static bool step(struct modules *modules, struct registers *r, bool *end) {
     }
 }
 
-static unsigned walk_rules(struct modules *modules, struct registers r, uint64_t *pcs, unsigned max,
+static bool is_in(const struct code_range *range, uintptr_t pc) {
+    return pc - 1 - range->start < range->end - range->start;
+}
+
+static unsigned walk_rules(struct modules *modules, struct registers r,
+                           const struct code_range *stop, uint64_t *pcs, unsigned max,
                            uint32_t *flags) {
     unsigned depth = 0;
     bool end = false;
@@ -478,6 +483,10 @@ static unsigned walk_rules(struct modules *modules, struct registers r, uint64_t
     if (r.sp < seen.from || r.sp >= seen.to)
         seen.from = seen.to = 0;
     do {
+        if (is_in(stop, r.pc)) {
+            *flags |= TRACE_STACK_TO_PYTHON;
+            return depth;
+        }
         if (depth == max) {
             *flags |= TRACE_STACK_TRUNCATED;
             trace_lose(modules->trace, TRACE_LOSS_STACK_TRUNCATED, 1);
@@ -493,8 +502,9 @@ static unsigned walk_rules(struct modules *modules, struct registers r, uint64_t
 }
 
 /* The C library's way: our own frames come first and are dropped. */
-static unsigned walk_backtrace(struct modules *modules, const struct registers *from, uint64_t *pcs,
-                               unsigned max, uint32_t *flags) {
+static unsigned walk_backtrace(struct modules *modules, const struct registers *from,
+                               const struct code_range *stop, uint64_t *pcs, unsigned max,
+                               uint32_t *flags) {
     void *frames[96];
     if (!has_room()) {
         trace_lose(modules->trace, TRACE_LOSS_STACK_SMALL, 1);
@@ -504,19 +514,24 @@ static unsigned walk_backtrace(struct modules *modules, const struct registers *
     while (first < count && (uintptr_t)frames[first] != from->pc)
         first++;
     unsigned depth = 0;
-    for (int i = first; i < count && depth < max; i++)
+    for (int i = first; i < count && depth < max; i++) {
+        if (is_in(stop, (uintptr_t)frames[i])) {
+            *flags |= TRACE_STACK_TO_PYTHON;
+            return depth;
+        }
         pcs[depth++] = (uintptr_t)frames[i];
+    }
     if (depth == max)
         *flags |= TRACE_STACK_TRUNCATED;
     return depth;
 }
 
-unsigned unwind_walk(struct modules *modules, const struct registers *from, uint64_t *pcs,
-                     unsigned max, uint32_t *flags) {
+unsigned unwind_walk(struct modules *modules, const struct registers *from,
+                     const struct code_range *stop, uint64_t *pcs, unsigned max, uint32_t *flags) {
     if (kind == TRACE_UNWINDER_LIBUNWIND)
-        return walk_rules(modules, *from, pcs, max, flags);
+        return walk_rules(modules, *from, stop, pcs, max, flags);
     if (kind == TRACE_UNWINDER_BACKTRACE && may_learn)
-        return walk_backtrace(modules, from, pcs, max, flags);
+        return walk_backtrace(modules, from, stop, pcs, max, flags);
     return 0;
 }
 

@@ -25,6 +25,10 @@ struct registers {
     const uintptr_t *return_slot; /* where pc is kept on the stack, maybe with a signature */
 };
 
+struct code_range {
+    uintptr_t start, end;
+};
+
 /* The registers of the caller of the function that uses it (compiled with a frame pointer). */
 #define CALLER_REGISTERS()                                                                         \
     ((struct registers){(uintptr_t)__builtin_return_address(0), (uintptr_t)__builtin_dwarf_cfa(),  \
@@ -46,10 +50,11 @@ void unwind_forked(void);
 enum trace_unwinder unwind_kind(void);
 
 /*
- * Fills pcs, innermost first, with at most `max` return addresses from `from` on; returns their
- * number. *flags gets TRACE_STACK_TRUNCATED or _INCOMPLETE; losses are counted in the trace.
+ * Fills pcs, innermost first, with at most `max` return addresses from `from` on, up to the first
+ * one in `stop`; returns their number. *flags gets TRACE_STACK_TRUNCATED, _INCOMPLETE or
+ * _TO_PYTHON; losses are counted in the trace.
  */
-unsigned unwind_walk(struct modules *modules, const struct registers *from, uint64_t *pcs,
-                     unsigned max, uint32_t *flags);
+unsigned unwind_walk(struct modules *modules, const struct registers *from,
+                     const struct code_range *stop, uint64_t *pcs, unsigned max, uint32_t *flags);
 
 #endif

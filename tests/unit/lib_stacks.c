@@ -19,6 +19,8 @@
 
 #define NOINLINE __attribute__((noinline, noclone))
 
+static const struct code_range nowhere;
+
 static char path[64];
 static struct trace_writer trace;
 static struct modules *modules;
@@ -59,7 +61,7 @@ struct capture {
 NOINLINE static void capture(struct capture *c) {
     struct registers from = CALLER_REGISTERS();
     memset(c, 0, sizeof *c);
-    c->depth = unwind_walk(modules, &from, c->pcs, STACKS_DEPTH_MAX, &c->flags);
+    c->depth = unwind_walk(modules, &from, &nowhere, c->pcs, STACKS_DEPTH_MAX, &c->flags);
     void *all[256];
     int n = backtrace(all, 256), first = 0;
     while (first < n && (uintptr_t)all[first] != from.pc)
@@ -133,7 +135,7 @@ static void handler(int number) {
     struct registers from = CALLER_REGISTERS();
     (void)number;
     in_handler.depth =
-        unwind_walk(modules, &from, in_handler.pcs, STACKS_DEPTH_MAX, &in_handler.flags);
+        unwind_walk(modules, &from, &nowhere, in_handler.pcs, STACKS_DEPTH_MAX, &in_handler.flags);
 }
 
 NOINLINE static void raises(void) {
@@ -199,7 +201,7 @@ Test(stacks, follow_the_frame_pointer_where_there_is_no_unwind_information) {
 
 NOINLINE static uint32_t intern(void) {
     struct registers from = CALLER_REGISTERS();
-    return stacks_capture(stacks, &from, 1);
+    return stacks_capture(stacks, &from, &nowhere, 1);
 }
 
 NOINLINE static uint32_t intern_at(int n) {
