@@ -26,6 +26,8 @@
     3 /* from 3.12: this and beyond are frames of the interpreter, not of Python                   \
        */
 
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /*
@@ -57,19 +59,27 @@ static bool copy(const struct reader *r, void *to, uintptr_t from, size_t bytes)
     return true;
 }
 
-/* `bytes` at an address, in place or in `buffer`; NULL: not to be had. */
-static inline const void *view(const struct reader *r, uintptr_t address, void *buffer,
-                               size_t bytes) {
-    if (address < 65536 || address >= 1ull << 56)
+/*
+ * `bytes` at an address, in place or in `buffer`; NULL: not to be had. `direct` is a constant where
+ * it matters: r->access == ACCESS_DIRECT, told apart so that the compiler makes a hot path of it.
+ */
+static ALWAYS_INLINE const void *view_as(const struct reader *r, bool direct, uintptr_t address,
+                                         void *buffer, size_t bytes) {
+    const uintptr_t lowest = 65536, end = 1ull << 56;
+    if (address - lowest >= end - lowest)
         return NULL;
-    if (r->access == ACCESS_DIRECT)
+    if (direct)
         return (const void *)address;
     return copy(r, buffer, address, bytes) ? buffer : NULL;
 }
 
-static inline const void *view_object(const struct reader *r, uintptr_t address, void *buffer,
-                                      size_t bytes) {
-    return address % sizeof(void *) ? NULL : view(r, address, buffer, bytes);
+static ALWAYS_INLINE const void *view_object(const struct reader *r, bool direct, uintptr_t address,
+                                             void *buffer, size_t bytes) {
+    return address % sizeof(void *) ? NULL : view_as(r, direct, address, buffer, bytes);
+}
+
+static const void *view(const struct reader *r, uintptr_t address, void *buffer, size_t bytes) {
+    return view_as(r, r->access == ACCESS_DIRECT, address, buffer, bytes);
 }
 
 static inline uintptr_t word_at(const void *object, uint16_t offset) {
@@ -90,7 +100,7 @@ static inline uint8_t byte_at(const void *object, uint16_t offset) {
 
 static bool read_word(const struct reader *r, uintptr_t address, uintptr_t *word) {
     uintptr_t buffer;
-    const void *seen = view_object(r, address, &buffer, sizeof buffer);
+    const void *seen = view_object(r, r->access == ACCESS_DIRECT, address, &buffer, sizeof buffer);
     *word = seen ? word_at(seen, 0) : 0;
     return seen != NULL;
 }
@@ -156,8 +166,8 @@ static inline size_t code_bytes(const struct python_layout *l) {
 }
 
 /* Where in the code the frame is, in bytes. */
-static inline uint32_t offset_in(const struct reader *r, const void *frame, const void *code,
-                                 uintptr_t code_address) {
+static ALWAYS_INLINE uint32_t offset_in(const struct reader *r, const void *frame, const void *code,
+                                        uintptr_t code_address) {
     const struct python_layout *l = r->layout;
     if (l->bytecode == PYTHON_NO_FIELD) {
         bool keeps_line = l->trace != PYTHON_NO_FIELD ? word_at(frame, l->trace) != 0
@@ -182,19 +192,35 @@ static inline uint32_t offset_in(const struct reader *r, const void *frame, cons
                                                                         : OFFSET_NONE;
 }
 
-static inline enum frame_kind look_at(const struct reader *r, uintptr_t address,
-                                      struct place_key *key, uintptr_t *previous) {
+/* From 3.12 on, a frame of the interpreter's own lies before one that native code has entered. */
+static ALWAYS_INLINE bool is_native(const struct reader *r, const void *frame) {
+    return r->layout->version >= 0x030c && byte_at(frame, r->layout->owner) >= OWNER_NATIVE;
+}
+
+static ALWAYS_INLINE bool is_entry(const struct reader *r, bool direct, const void *frame,
+                                   uintptr_t previous) {
+    const struct python_layout *l = r->layout;
+    uint64_t buffer[FRAME_BYTES / 8];
+    if (l->version >= 0x030c) {
+        const void *outer = view_object(r, direct, previous, buffer, frame_bytes(l));
+        return outer && is_native(r, outer);
+    }
+    return l->version == 0x030b ? byte_at(frame, l->is_entry) : true;
+}
+
+static ALWAYS_INLINE enum frame_kind look_at(const struct reader *r, bool direct, uintptr_t address,
+                                             struct place_key *key, uintptr_t *previous) {
     const struct python_layout *l = r->layout;
     uint64_t frame_buffer[FRAME_BYTES / 8], code_buffer[CODE_BYTES / 8];
-    const void *frame = view_object(r, address, frame_buffer, frame_bytes(l));
+    const void *frame = view_object(r, direct, address, frame_buffer, frame_bytes(l));
     if (!frame)
         return FRAME_BAD;
     *previous = word_at(frame, l->previous);
-    if (l->version >= 0x030c && byte_at(frame, l->owner) >= OWNER_NATIVE)
+    if (is_native(r, frame))
         return FRAME_NATIVE;
     /* From 3.14 on the low bits are a tag; before, they are zero. */
     uintptr_t code_address = word_at(frame, l->code) & ~(uintptr_t)3;
-    const void *code = view_object(r, code_address, code_buffer, code_bytes(l));
+    const void *code = view_object(r, direct, code_address, code_buffer, code_bytes(l));
     if (!code || word_at(code, l->type) != (uintptr_t)r->names->code_type)
         return FRAME_BAD;
     key->code = code_address;
@@ -202,9 +228,7 @@ static inline enum frame_kind look_at(const struct reader *r, uintptr_t address,
     key->name = word_at(code, l->name);
     key->first_line = (uint32_t)int_at(code, l->first_line);
     key->offset = offset_in(r, frame, code, code_address);
-    /* Each frame is an entry to 3.10; from 3.12 on, a frame of the interpreter follows one. */
-    key->is_entry =
-        l->version <= 0x030a || (l->is_entry != PYTHON_NO_FIELD && byte_at(frame, l->is_entry));
+    key->is_entry = is_entry(r, direct, frame, *previous);
     return FRAME_PYTHON;
 }
 
@@ -219,7 +243,8 @@ struct text {
 static bool find_text(const struct reader *r, uintptr_t address, struct text *text) {
     const struct python_layout *l = r->layout;
     uint64_t buffer[8];
-    const void *object = view_object(r, address, buffer, l->text_state + sizeof(uint32_t));
+    const void *object = view_object(r, r->access == ACCESS_DIRECT, address, buffer,
+                                     l->text_state + sizeof(uint32_t));
     if (!object || word_at(object, l->type) != (uintptr_t)r->names->text_type)
         return false;
     uint32_t state = (uint32_t)int_at(object, l->text_state);
@@ -413,7 +438,8 @@ static int64_t line_of(const struct reader *r, const struct place_key *key) {
         return key->offset & OFFSET_NONE;
     if (key->offset == OFFSET_NONE)
         return key->first_line;
-    const void *object = view_object(r, key->line_table, buffer, l->size + sizeof(void *));
+    const void *object = view_object(r, r->access == ACCESS_DIRECT, key->line_table, buffer,
+                                     l->size + sizeof(void *));
     if (!object || word_at(object, l->type) != (uintptr_t)r->names->bytes_type ||
         word_at(object, l->size) > TABLE_MAX)
         return -1;
@@ -446,8 +472,6 @@ static inline uint64_t where_of(const struct place_key *key) {
 
 static inline uint64_t tag_of(const struct place_key *key) {
     uint64_t hash = (key->code ^ where_of(key) * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull;
-    hash ^= key->line_table ^ key->name << 17;
-    hash = (hash ^ hash >> 32) * 0x94d049bb133111ebull;
     return (hash ^ hash >> 29) | 2;
 }
 
@@ -455,8 +479,8 @@ static inline struct python_place *set_of(const struct python *python, uint64_t 
     return &python->cache[(tag >> 32) % PLACE_SETS * PLACE_WAYS];
 }
 
-static inline uint32_t cached_place(const struct python *python, const struct place_key *key,
-                                    uint64_t tag) {
+static ALWAYS_INLINE uint32_t cached_place(const struct python *python, const struct place_key *key,
+                                           uint64_t tag) {
     const struct python_place *way = set_of(python, tag);
     for (int i = 0; i < PLACE_WAYS; i++, way++) {
         if (load_acquire(&way->tag) != tag) /* pairs with the release in cache_place */
@@ -549,10 +573,13 @@ static __attribute__((noinline)) bool make_place(struct python *python, const st
     return true;
 }
 
-static inline bool find_place(struct python *python, const struct reader *r,
-                              const struct place_key *key, uint32_t *ref) {
+static ALWAYS_INLINE bool find_place(struct python *python, const struct reader *r,
+                                     const struct place_key *key, uint32_t *ref) {
     *ref = cached_place(python, key, tag_of(key));
-    return __builtin_expect(*ref != 0, 1) || make_place(python, r, key, ref);
+    if (__builtin_expect(*ref != 0, 1))
+        return true;
+    const struct place_key cold = *key; /* so that the hot one can stay in registers */
+    return make_place(python, r, &cold, ref);
 }
 
 /* ---- stacks ---------------------------------------------------------------------------------- */
@@ -565,29 +592,35 @@ struct python_stack {
 };
 
 /* Takes the frames from `frame` on, innermost first. False: something is not what it should be. */
-static inline bool collect(struct python *python, const struct reader *r, uintptr_t frame,
-                           struct python_stack *stack) {
-    struct place_key key = {0}, inner = {0};
-    bool pending = false; /* `inner` waits for the frame after it: is it the interpreter's own? */
-    stack->depth = 0;
-    stack->flags = TRACE_STACK_VALID;
+static ALWAYS_INLINE bool collect(struct python *python, const struct reader *r, bool direct,
+                                  uintptr_t frame, struct python_stack *stack) {
+    uint32_t depth = 0, flags = TRACE_STACK_VALID;
     for (unsigned visits = 0; frame; visits++) {
-        enum frame_kind kind = look_at(r, frame, &key, &frame);
+        struct place_key key;
+        enum frame_kind kind = look_at(r, direct, frame, &key, &frame);
         if (kind == FRAME_BAD)
             return false;
-        if (pending) {
-            inner.is_entry |= kind == FRAME_NATIVE;
-            if (!find_place(python, r, &inner, &stack->places[stack->depth++]))
-                return false;
-        }
-        pending = kind == FRAME_PYTHON && stack->depth < PYTHON_DEPTH_MAX;
-        if (visits == VISITS_MAX || (kind == FRAME_PYTHON && !pending)) {
-            stack->flags |= TRACE_STACK_TRUNCATED;
+        if (visits == VISITS_MAX || (kind == FRAME_PYTHON && depth == PYTHON_DEPTH_MAX)) {
+            flags |= TRACE_STACK_TRUNCATED;
             break;
         }
-        inner = key;
+        if (kind == FRAME_PYTHON && !find_place(python, r, &key, &stack->places[depth++]))
+            return false;
     }
-    return !pending || find_place(python, r, &inner, &stack->places[stack->depth++]);
+    stack->depth = depth;
+    stack->flags = flags;
+    return true;
+}
+
+/* The same, made once for each way of reading: the direct one is the hot path. */
+static bool collect_direct(struct python *python, uintptr_t frame, struct python_stack *stack) {
+    const struct reader r = {&python->layout, &python->names, ACCESS_DIRECT};
+    return collect(python, &r, true, frame, stack);
+}
+
+static __attribute__((noinline)) bool collect_copying(struct python *python, const struct reader *r,
+                                                      uintptr_t frame, struct python_stack *stack) {
+    return collect(python, r, false, frame, stack);
 }
 
 static uint64_t hash_stack(const struct python_stack *stack) {
@@ -720,7 +753,8 @@ uint32_t python_capture(struct python *python, uint64_t ns) {
         turn_off(python, ns, "a thread's state did not name the thread");
         return 0;
     }
-    if (!current_frame(&r, thread, &frame) || !collect(python, &r, frame, &stack)) {
+    if (!current_frame(&r, thread, &frame) || !(trial ? collect_copying(python, &r, frame, &stack)
+                                                      : collect_direct(python, frame, &stack))) {
         turn_off(python, ns, "a frame was not what it should be");
         return 0;
     }
@@ -765,7 +799,7 @@ static bool innermost(const struct reader *r, uintptr_t thread, struct place_key
     if (!current_frame(r, thread, &frame))
         return false;
     for (int visits = 0; frame && visits < 4; visits++) {
-        enum frame_kind kind = look_at(r, frame, key, &frame);
+        enum frame_kind kind = look_at(r, false, frame, key, &frame);
         if (kind != FRAME_NATIVE)
             return kind == FRAME_PYTHON;
     }
@@ -816,7 +850,8 @@ uint32_t python_waiting(struct python *python) {
         (names->is_finalizing && names->is_finalizing()))
         return 0;
     uintptr_t thread = find_waiting(&r, interpreter, &before);
-    if (!thread || !current_frame(&r, thread, &frame) || !collect(python, &r, frame, &stack))
+    if (!thread || !current_frame(&r, thread, &frame) ||
+        !collect_copying(python, &r, frame, &stack))
         return 0;
     /* Has it stood still meanwhile? */
     if (!innermost(&r, thread, &after) || memcmp(&before, &after, sizeof before) != 0)
