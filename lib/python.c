@@ -698,8 +698,10 @@ static void look_for_interpreter(struct python *python, uint64_t ns) {
 /* A program may load its interpreter late: looked for at the 1st, 2nd, 4th, 8th... event. */
 static __attribute__((noinline)) bool is_present(struct python *python, uint64_t ns) {
     uint32_t events = add_relaxed(&python->events, 1) + 1, idle = 0;
-    if (load_relaxed(&python->state) == PYTHON_OFF)
+    if (load_relaxed(&python->state) == PYTHON_OFF) {
+        trace_lose(python->trace, TRACE_LOSS_PYTHON_REFUSED, 1);
         return false;
+    }
     if (!(events & (events - 1)) && cas_acq_rel(&python->looking, &idle, 1u)) {
         if (load_acquire(&python->state) == PYTHON_ABSENT)
             look_for_interpreter(python, ns);
