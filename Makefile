@@ -42,7 +42,7 @@ SIM      := $(O)/simgpu/libcuda.so.1 $(O)/simgpu/libcudart.so $(O)/simgpu/libcud
 
 # ---- what people call ------------------------------------------------------------------------------
 .PHONY: all setup demo check check-unit check-e2e check-stress check-asan check-tsan check-gate \
-        bench soak install uninstall format lint help clean programs
+        check-python check-pythons bench soak install uninstall format lint help clean programs
 all: $(O)/libcuheap.so $(O)/cuheap $(SIM) ## build library, tool and simulated GPU
 
 setup: ## install what building and testing need (Debian, Ubuntu); elsewhere print it
@@ -54,7 +54,7 @@ demo: ## trace an example and print its report (real GPU if there is one)
 
 check: ## build with warnings as errors and run every test
 	$(Q)rm -rf $(O)/logs
-	$(Q)for suite in unit e2e stress gate asan tsan; do $(parallel) DEV=1 check-$$suite || :; done
+	$(Q)for suite in unit e2e python stress gate asan tsan; do $(parallel) DEV=1 check-$$suite || :; done
 	$(Q)tests/summary.sh $(O)
 
 check-unit: $(UNIT)
@@ -63,6 +63,13 @@ check-unit: $(UNIT)
 
 check-e2e: all programs $(O)/tests/e2e $(EXAMPLES)
 	$(Q)tests/run.sh $(O) e2e $(O)/tests/e2e
+
+check-python: all programs ## the Python stacks of every CPython found
+	$(Q)tests/run.sh $(O) python tests/python/run.sh $(O)
+
+check-pythons: all programs ## the same with further CPythons, fetched from Debian into the build folder
+	$(Q)tests/python/fetch.sh $(O)
+	$(Q)tests/run.sh $(O) python tests/python/run.sh $(O)
 
 check-stress: all programs $(O)/tests/stress
 	$(Q)tests/run.sh $(O) stress $(O)/tests/stress
@@ -82,6 +89,10 @@ check-tsan: ## the unit tests of the library under ThreadSanitizer
 bench: ## measure: ns and instructions an event, load time
 	$(Q)$(parallel) all programs
 	$(Q)tests/bench/bench.sh $(O)
+
+soak: ## 30 minutes of Python under stress, each allocation compared; MINUTES= for another time
+	$(Q)$(parallel) all programs
+	$(Q)tests/python/soak.sh $(O) $(MINUTES)
 
 install: all ## install to DESTDIR and PREFIX
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(CUHEAP_LIBDIR) $(DESTDIR)$(PREFIX)/include/cuheap \
@@ -140,7 +151,7 @@ $(O)/simgpu/conformance: tests/simgpu/conformance.c
 	$(Q)$(CC) $(BASE) -Itests/simgpu -o $@ $< -ldl
 
 # A test program links the static runtime look-alike; a line "// LINK: flags" in it adds flags.
-programs: $(PROGRAMS) $(PROGLIBS) $(O)/simgpu/v0/libcuda.so.1 $(O)/simgpu/v1/libcuda.so.1 $(O)/simgpu/conformance
+programs: $(PROGRAMS) $(PROGLIBS) $(O)/python/probe.so $(O)/simgpu/v0/libcuda.so.1 $(O)/simgpu/v1/libcuda.so.1 $(O)/simgpu/conformance
 linkflags = $(shell sed -n 's|^// LINK: ||p' $(1))
 $(O)/e2e/%: tests/e2e/programs/%.c $(SIM)
 	$(call say,CC)
@@ -150,6 +161,10 @@ $(O)/e2e/%.so: tests/e2e/programs/lib_%.c $(SIM)
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) -Itests/simgpu -fPIC -shared -Wl,-soname,$(@F),-rpath,$(abspath $(@D)) -o $@ $< $(subst @O@,$(O),$(call linkflags,$<)) -lpthread -ldl
+$(O)/python/probe.so: tests/python/probe.c $(SIM)
+	$(call say,CC)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(BASE) -Itests/simgpu -fPIC -shared -o $@ $< $(O)/simgpu/libcuda.so.1 -lpthread -ldl
 $(O)/e2e/c10_cuda.so: $(O)/e2e/c10.so
 $(O)/examples/%: examples/%.c $(SIM)
 	$(call say,CC)
