@@ -139,13 +139,96 @@ static int next_byte(struct stream *s) {
     return *s->piece++;
 }
 
+/* ---- objects --------------------------------------------------------------------------------- */
+
+struct text {
+    uintptr_t data;
+    uint32_t length; /* characters */
+    uint32_t width;  /* bytes of each: 1 (Latin-1), 2, 4 */
+};
+
+static bool find_text(const struct reader *r, uintptr_t address, struct text *text) {
+    const struct python_layout *l = r->layout;
+    uint64_t buffer[8];
+    const void *object = view_object(r, r->access == ACCESS_DIRECT, address, buffer,
+                                     l->text_state + sizeof(uint32_t));
+    if (!object || word_at(object, l->type) != (uintptr_t)r->names->text_type)
+        return false;
+    uint32_t state = (uint32_t)int_at(object, l->text_state);
+    uintptr_t length = word_at(object, l->text_length);
+    text->width = state >> l->kind_bit & 7;
+    if (!(state >> l->compact_bit & 1) || length > TABLE_MAX ||
+        (text->width != 1 && text->width != 2 && text->width != 4))
+        return false;
+    text->length = length < TEXT_MAX ? (uint32_t)length : TEXT_MAX;
+    text->data = address + (state >> l->ascii_bit & 1 ? l->ascii_data : l->other_data);
+    return true;
+}
+
+#define CONTENT_WORDS 8
+
+/* Multipliers, odd, one for each word, so that differences of two words do not cancel out. */
+static const uint64_t factors[CONTENT_WORDS] = {
+    0x9e3779b97f4a7c15, 0xbf58476d1ce4e5b9, 0x94d049bb133111eb, 0xd6e8feb86659fd93,
+    0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53, 0xa0761d6478bd642f, 0xe7037ed1a0b428db,
+};
+
+/*
+ * A sum of what `bytes` bytes hold: all words up to 64 bytes, and the last one; what is shorter
+ * than a word is taken together with the end of the header before it.
+ */
+static ALWAYS_INLINE uint64_t sum_content(const struct reader *r, bool direct, uintptr_t address,
+                                          size_t bytes) {
+    uint64_t buffer[CONTENT_WORDS], sum = bytes;
+    const size_t count = bytes / 8 < CONTENT_WORDS ? bytes / 8 : CONTENT_WORDS;
+    const char *words = view_as(r, direct, address, buffer, 8 * count);
+    for (size_t i = 0; words && i < count; i++)
+        sum += word_at(words, (uint16_t)(8 * i)) * factors[i];
+    words = view_as(r, direct, address + bytes - 8, buffer, 8);
+    return words ? sum ^ word_at(words, 0) * 0x8ebc6af09c88c6e3 : sum;
+}
+
+/*
+ * A code object that is gone leaves its address to another one, and so may its texts: names and
+ * line tables are told apart by what is in them, as far as a few loads show it. Of the name, which
+ * is interned, that is the hash that it keeps; of the file's name the end.
+ */
+static ALWAYS_INLINE uint64_t identity_by_content(const struct reader *r, bool direct,
+                                                  const void *code) {
+    const struct python_layout *l = r->layout;
+    const uintptr_t table = word_at(code, l->line_table), file = word_at(code, l->file);
+    const uintptr_t name = word_at(code, l->name);
+    uint64_t buffer[8], sum = table * factors[0] + file * factors[1] + name * factors[2];
+    const void *object = view_object(r, direct, name, buffer, l->text_hash + sizeof(uint64_t));
+    if (object)
+        sum += word_at(object, l->text_hash) * factors[3];
+    object = view_object(r, direct, table, buffer, l->size + sizeof(uint64_t));
+    if (object && word_at(object, l->size) <= TABLE_MAX)
+        sum ^= sum_content(r, direct, table + l->bytes_data, word_at(object, l->size));
+    object = view_object(r, direct, file, buffer, l->text_state + sizeof(uint32_t));
+    if (object && word_at(object, l->text_length) <= TABLE_MAX) {
+        const uint32_t state = (uint32_t)int_at(object, l->text_state);
+        const size_t bytes = word_at(object, l->text_length) * (state >> l->kind_bit & 7);
+        const size_t last = bytes < 16 ? bytes : 16;
+        const uint16_t data = state >> l->ascii_bit & 1 ? l->ascii_data : l->other_data;
+        sum += sum_content(r, direct, file + data + bytes - last, last) * factors[4] + bytes;
+    }
+    return sum;
+}
+
+static ALWAYS_INLINE uint64_t identity_of(const struct reader *r, bool direct, const void *code) {
+    const uint16_t version = r->layout->code_version;
+    if (version != PYTHON_NO_FIELD && int_at(code, version))
+        return (uint32_t)int_at(code, version);
+    return identity_by_content(r, direct, code);
+}
+
 /* ---- frames ---------------------------------------------------------------------------------- */
 
 /* What tells one place in the code from another, and from one that was at its address before. */
 struct place_key {
     uintptr_t code;
-    uintptr_t line_table;
-    uintptr_t name;
+    uint64_t identity; /* of the code object */
     uint32_t first_line;
     uint32_t offset;
     uint64_t is_entry;
@@ -224,39 +307,15 @@ static ALWAYS_INLINE enum frame_kind look_at(const struct reader *r, bool direct
     if (!code || word_at(code, l->type) != (uintptr_t)r->names->code_type)
         return FRAME_BAD;
     key->code = code_address;
-    key->line_table = word_at(code, l->line_table);
-    key->name = word_at(code, l->name);
+    key->identity = identity_of(r, direct, code);
     key->first_line = (uint32_t)int_at(code, l->first_line);
     key->offset = offset_in(r, frame, code, code_address);
     key->is_entry = is_entry(r, direct, frame, *previous);
     return FRAME_PYTHON;
 }
 
-/* ---- texts ----------------------------------------------------------------------------------- */
-
-struct text {
-    uintptr_t data;
-    uint32_t length; /* characters */
-    uint32_t width;  /* bytes of each: 1 (Latin-1), 2, 4 */
-};
-
-static bool find_text(const struct reader *r, uintptr_t address, struct text *text) {
-    const struct python_layout *l = r->layout;
-    uint64_t buffer[8];
-    const void *object = view_object(r, r->access == ACCESS_DIRECT, address, buffer,
-                                     l->text_state + sizeof(uint32_t));
-    if (!object || word_at(object, l->type) != (uintptr_t)r->names->text_type)
-        return false;
-    uint32_t state = (uint32_t)int_at(object, l->text_state);
-    uintptr_t length = word_at(object, l->text_length);
-    text->width = state >> l->kind_bit & 7;
-    if (!(state >> l->compact_bit & 1) || length > TABLE_MAX ||
-        (text->width != 1 && text->width != 2 && text->width != 4))
-        return false;
-    text->length = length < TEXT_MAX ? (uint32_t)length : TEXT_MAX;
-    text->data = address + (state >> l->ascii_bit & 1 ? l->ascii_data : l->other_data);
-    return true;
-}
+/* ---- texts as UTF-8 ----------------------------------------------------------------------------
+ */
 
 /* A text's characters as UTF-8, one at a time. Lone surrogates (file names that are no UTF-8) and
    NUL become U+FFFD. */
@@ -438,12 +497,15 @@ static int64_t line_of(const struct reader *r, const struct place_key *key) {
         return key->offset & OFFSET_NONE;
     if (key->offset == OFFSET_NONE)
         return key->first_line;
-    const void *object = view_object(r, r->access == ACCESS_DIRECT, key->line_table, buffer,
-                                     l->size + sizeof(void *));
+    uintptr_t table;
+    if (!read_word(r, key->code + l->line_table, &table))
+        return -1;
+    const void *object =
+        view_object(r, r->access == ACCESS_DIRECT, table, buffer, l->size + sizeof(void *));
     if (!object || word_at(object, l->type) != (uintptr_t)r->names->bytes_type ||
         word_at(object, l->size) > TABLE_MAX)
         return -1;
-    open_stream(&s, r, key->line_table + l->bytes_data, word_at(object, l->size));
+    open_stream(&s, r, table + l->bytes_data, word_at(object, l->size));
     if (l->lines == PYTHON_LINES_LNOTAB)
         return line_of_lnotab(&s, key->first_line, key->offset);
     if (l->lines == PYTHON_LINES_RANGES)
@@ -456,9 +518,9 @@ static int64_t line_of(const struct reader *r, const struct place_key *key) {
 /* One way of a set, a cache line of its own; read between two looks at its tag. */
 struct python_place {
     uint64_t tag; /* hash of the key; PLACE_BUSY: being written; 0: empty */
-    uint64_t code, line_table, name, where;
+    uint64_t code, identity, where;
     uint64_t ref;
-    uint64_t reserved[2];
+    uint64_t reserved[3];
 };
 _Static_assert(sizeof(struct python_place) == 64, "one way is one cache line");
 
@@ -471,7 +533,8 @@ static inline uint64_t where_of(const struct place_key *key) {
 }
 
 static inline uint64_t tag_of(const struct place_key *key) {
-    uint64_t hash = (key->code ^ where_of(key) * 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull;
+    uint64_t hash = (key->code ^ key->identity << 20 ^ where_of(key) * 0x9e3779b97f4a7c15ull) *
+                    0xbf58476d1ce4e5b9ull;
     return (hash ^ hash >> 29) | 2;
 }
 
@@ -487,8 +550,7 @@ static ALWAYS_INLINE uint32_t cached_place(const struct python *python, const st
             continue;
         /* Acquire, so that the second look at the tag comes after these. */
         bool same = load_acquire(&way->code) == key->code &&
-                    load_acquire(&way->line_table) == key->line_table &&
-                    load_acquire(&way->name) == key->name &&
+                    load_acquire(&way->identity) == key->identity &&
                     load_acquire(&way->where) == where_of(key);
         uint32_t ref = (uint32_t)load_acquire(&way->ref);
         if (same && load_relaxed(&way->tag) == tag)
@@ -510,8 +572,7 @@ static void cache_place(struct python *python, const struct place_key *key, uint
     if (seen == PLACE_BUSY || !cas_acq_rel(&way->tag, &seen, PLACE_BUSY))
         return;
     store_release(&way->code, key->code);
-    store_release(&way->line_table, key->line_table);
-    store_release(&way->name, key->name);
+    store_release(&way->identity, key->identity);
     store_release(&way->where, where_of(key));
     store_release(&way->ref, ref);
     store_release(&way->tag, tag); /* pairs with cached_place */
@@ -552,13 +613,13 @@ static uint32_t add_place(struct python *python, const struct trace_python_place
 static __attribute__((noinline)) bool make_place(struct python *python, const struct reader *r,
                                                  const struct place_key *key, uint32_t *ref) {
     const struct python_layout *l = r->layout;
-    uintptr_t file, qualified = 0;
+    uintptr_t file, name, qualified = 0;
     struct trace_python_place place = {
         .first_line = key->first_line,
         .flags = key->is_entry ? TRACE_PLACE_ENTRY : 0,
     };
     if (!read_word(r, key->code + l->file, &file) || !keep_text(python, r, file, &place.file) ||
-        !keep_text(python, r, key->name, &place.function))
+        !read_word(r, key->code + l->name, &name) || !keep_text(python, r, name, &place.function))
         return false;
     if (l->qualified != PYTHON_NO_FIELD && (!read_word(r, key->code + l->qualified, &qualified) ||
                                             !keep_text(python, r, qualified, &place.qualified)))
@@ -809,12 +870,12 @@ static bool innermost(const struct reader *r, uintptr_t thread, struct place_key
 }
 
 static bool waits_in_backward(const struct reader *r, uintptr_t thread, struct place_key *key) {
-    uintptr_t file;
-    if (!innermost(r, thread, key) || !read_word(r, key->code + r->layout->file, &file))
+    uintptr_t file, name;
+    if (!innermost(r, thread, key) || !read_word(r, key->code + r->layout->file, &file) ||
+        !read_word(r, key->code + r->layout->name, &name))
         return false;
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++)
-        if (text_ends(r, file, waits[i].file, false) &&
-            text_ends(r, key->name, waits[i].function, true))
+        if (text_ends(r, file, waits[i].file, false) && text_ends(r, name, waits[i].function, true))
             return true;
     return false;
 }

@@ -11,7 +11,8 @@
  * trace that says why.
  *
  * A frame is taken as (code, offset); its text is made once. Code objects die and their addresses
- * come back: the cache's key also holds line table, name and first line.
+ * come back: the cache's key also holds the code's version, or where there is none what is in its
+ * names and line table.
  */
 #ifndef CUHEAP_PYTHON_H
 #define CUHEAP_PYTHON_H

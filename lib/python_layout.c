@@ -8,19 +8,21 @@
 #define NO PYTHON_NO_FIELD
 
 /* clang-format off */
-#define OBJECT        .type = 8, .size = 16, .bytes_data = 32, .text_length = 16, .text_state = 32
-#define OBJECT_T      .type = 24, .size = 32, .bytes_data = 48, .text_length = 32, .text_state = 48
+#define OBJECT        .type = 8, .size = 16, .bytes_data = 32, .text_length = 16, .text_hash = 24, .text_state = 32
+#define OBJECT_T      .type = 24, .size = 32, .bytes_data = 48, .text_length = 32, .text_hash = 40, .text_state = 48
 #define TEXT_OLD      .ascii_data = 48, .other_data = 72, .kind_bit = 2, .compact_bit = 5, .ascii_bit = 6
 #define TEXT          .ascii_data = 40, .other_data = 56, .kind_bit = 2, .compact_bit = 5, .ascii_bit = 6
 #define TEXT_13T      .ascii_data = 56, .other_data = 72, .kind_bit = 2, .compact_bit = 5, .ascii_bit = 6
 #define TEXT_14T      .ascii_data = 56, .other_data = 72, .kind_bit = 8, .compact_bit = 11, .ascii_bit = 12
 #define FRAME_OBJECT  .thread_frame = 24, .cframe_frame = NO, .thread_id = 176, .code = 32, .previous = 24, \
                       .is_entry = NO, .owner = NO, .bytecode_index = NO, .bytecodes = NO
-#define CODE_OLD      .first_line = 40, .file = 104, .name = 112, .qualified = NO, .line_table = 120, .bytecode = NO
+#define CODE_OLD      .first_line = 40, .file = 104, .name = 112, .qualified = NO, .line_table = 120, .bytecode = NO, \
+                      .code_version = NO
 #define CODE_NAMES    .file = 112, .name = 120, .qualified = 128, .line_table = 136
 #define CODE_NAMES_T  .first_line = 84, .file = 128, .name = 136, .qualified = 144, .line_table = 152
 #define FRAME         .line = NO, .trace = NO, .instruction = 56
-#define SHIMS         .code = 0, .previous = 8, .is_entry = NO
+#define SHIMS         .code = 0, .previous = 8, .is_entry = NO, .code_version = 92
+#define SHIMS_T       .code = 0, .previous = 8, .is_entry = NO, .code_version = 108
 
 static const struct python_layout layouts[] = {
     {.version = 0x0308, FRAME_OBJECT, .instruction = 104, .line = 108, .trace = 80, CODE_OLD, OBJECT, TEXT_OLD,
@@ -30,7 +32,7 @@ static const struct python_layout layouts[] = {
     {.version = 0x030a, FRAME_OBJECT, .instruction = 96, .line = 100, .trace = NO, CODE_OLD, OBJECT, TEXT_OLD,
      .lines = PYTHON_LINES_RANGES},
     {.version = 0x030b, .thread_frame = 56, .cframe_frame = 8, .thread_id = 152, FRAME, .code = 32, .previous = 48,
-     .is_entry = 68, .owner = 69, .bytecode_index = NO, .first_line = 72, CODE_NAMES, .bytecode = 184,
+     .is_entry = 68, .owner = 69, .code_version = NO, .bytecode_index = NO, .first_line = 72, CODE_NAMES, .bytecode = 184,
      .bytecodes = NO, OBJECT, TEXT_OLD, .lines = PYTHON_LINES_LOCATIONS},
     {.version = 0x030c, .thread_frame = 56, .cframe_frame = 0, .thread_id = 136, FRAME, SHIMS, .owner = 70,
      .bytecode_index = NO, .first_line = 68, CODE_NAMES, .bytecode = 192, .bytecodes = NO, OBJECT, TEXT,
@@ -44,13 +46,13 @@ static const struct python_layout layouts[] = {
     {.version = 0x030f, .thread_frame = 72, .cframe_frame = NO, .thread_id = 176, FRAME, SHIMS, .owner = 74,
      .bytecode_index = NO, .first_line = 68, CODE_NAMES, .bytecode = 208, .bytecodes = NO, OBJECT, TEXT,
      .lines = PYTHON_LINES_LOCATIONS},
-    {.version = 0x030d, .free_threaded = true, .thread_frame = 72, .cframe_frame = NO, .thread_id = 152, FRAME, SHIMS,
+    {.version = 0x030d, .free_threaded = true, .thread_frame = 72, .cframe_frame = NO, .thread_id = 152, FRAME, SHIMS_T,
      .owner = 70, .bytecode_index = NO, CODE_NAMES_T, .bytecode = 216, .bytecodes = NO, OBJECT_T, TEXT_13T,
      .lines = PYTHON_LINES_LOCATIONS},
-    {.version = 0x030e, .free_threaded = true, .thread_frame = 72, .cframe_frame = NO, .thread_id = 152, FRAME, SHIMS,
+    {.version = 0x030e, .free_threaded = true, .thread_frame = 72, .cframe_frame = NO, .thread_id = 152, FRAME, SHIMS_T,
      .owner = 78, .bytecode_index = 72, CODE_NAMES_T, .bytecode = 232, .bytecodes = 224, OBJECT_T, TEXT_14T,
      .lines = PYTHON_LINES_LOCATIONS},
-    {.version = 0x030f, .free_threaded = true, .thread_frame = 72, .cframe_frame = NO, .thread_id = 176, FRAME, SHIMS,
+    {.version = 0x030f, .free_threaded = true, .thread_frame = 72, .cframe_frame = NO, .thread_id = 176, FRAME, SHIMS_T,
      .owner = 78, .bytecode_index = 72, CODE_NAMES_T, .bytecode = 232, .bytecodes = 224, OBJECT_T, TEXT_14T,
      .lines = PYTHON_LINES_LOCATIONS},
 };

@@ -43,6 +43,8 @@ struct python_layout {
     uint16_t file;
     uint16_t name;
     uint16_t qualified;
+    uint16_t
+        code_version; /* co_version: each code object has its own, until they run out; then 0 */
     uint16_t line_table;
     uint16_t bytecode;
     uint16_t bytecodes; /* co_tlbc: each thread's own copy */
@@ -51,6 +53,7 @@ struct python_layout {
     uint16_t size;
     uint16_t bytes_data;
     uint16_t text_length;
+    uint16_t text_hash; /* cached; -1 while nobody has asked */
     uint16_t text_state;
     uint16_t ascii_data;
     uint16_t other_data;

@@ -22,6 +22,7 @@ static uint64_t runtime[3] = {0, 0, 0};
 static const void *type_type, *code_type[8], *text_type[8], *bytes_type[8];
 static char *first_of_list;
 static int finalizing;
+static bool versions_out; /* code objects have none of their own any more */
 static __thread char *this_thread;
 
 static void *get_thread(void) {
@@ -156,7 +157,10 @@ static void *new_table(void) {
 }
 
 static void set_code(void *code, void *file, void *name, int first_line) {
+    static uint32_t versions;
     const struct python_layout *l = &python->layout;
+    if (l->code_version != PYTHON_NO_FIELD && !versions_out)
+        put_int(code, l->code_version, (int32_t)__atomic_add_fetch(&versions, 1, __ATOMIC_RELAXED));
     put_word(code, l->size, 10);
     put_int(code, l->first_line, first_line);
     put_word(code, l->file, (uintptr_t)file);
@@ -349,15 +353,32 @@ Test(python, a_ring_of_frames_ends) {
 }
 
 Test(python, other_code_at_the_address_of_dead_code_is_noticed) {
-    begin(5);
-    void *code = new_object(code_type, 512), *file = new_text("/a.py");
-    void *frame = new_frame(code, 0, NULL, true);
-    enter(frame);
-    for (int i = 0; i < 2000; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "f%d", i);
-        set_code(code, file, new_text(name), 10 + i);
-        expect(python_capture(python, 1), 0, name, 11 + (unsigned)i, true);
+    static const struct {
+        unsigned interpreter;
+        bool versions_out;
+    } cases[] = {{2, false}, {3, false}, {5, false}, {5, true}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        begin(cases[c].interpreter);
+        versions_out = cases[c].versions_out;
+        char *code = new_object(code_type, 512);
+        char *file = new_text("/a.py"), *name = new_text("f0000");
+        set_code(code, file, name, 10);
+        enter(new_frame(code, 0, NULL, true));
+        for (int i = 0; i < 2000; i++) {
+            /* Nothing moves; only what is in the name, then only what is in the file, differs. */
+            char *text = i % 2 ? file : name, wanted[] = "f0000";
+            sprintf(text + python->layout.ascii_data, i % 2 ? "%05d" : "f%04d", i);
+            put_word(text, python->layout.text_hash, i % 2 ? UINTPTR_MAX : (uintptr_t)i);
+            if (python->layout.code_version != PYTHON_NO_FIELD && !versions_out)
+                put_int(code, python->layout.code_version, 100000 + i);
+            sprintf(wanted, "f%04d", i & ~1);
+            uint32_t stack = python_capture(python, 1);
+            expect(stack, 0, wanted, 11, true);
+            sprintf(wanted, "%05d", i);
+            if (i % 2)
+                cr_assert_str_eq(text_at(place_at(stack, 0)->file), wanted);
+        }
+        drop_trace();
     }
 }
 
