@@ -14,7 +14,7 @@
 #define TEXT_MAX           4096 /* characters kept of a name */
 #define TABLE_MAX          (16u << 20)
 #define VISITS_MAX         (4 * PYTHON_DEPTH_MAX) /* frames of the interpreter's own among them */
-#define THREADS_MAX        512
+#define THREADS_MAX        128                    /* looked at for the one that waits */
 #define STRING_BITS        16
 #define PLACE_BITS         17
 #define STACK_BITS         18
@@ -821,11 +821,6 @@ uint32_t python_capture(struct python *python, uint64_t ns) {
         turn_off(python, ns, "a frame was not what it should be");
         return 0;
     }
-    if (__builtin_expect(!load_relaxed(&python->interpreter), 0)) {
-        uintptr_t interpreter;
-        if (read_word(&r, thread + THREAD_INTERPRETER, &interpreter))
-            store_relaxed(&python->interpreter, interpreter);
-    }
     return keep_stack(python, &stack);
 }
 
@@ -904,15 +899,17 @@ static uintptr_t find_waiting(const struct reader *r, uintptr_t interpreter,
 
 uint32_t python_waiting(struct python *python) {
     const struct python_names *names = &python->names;
-    uintptr_t interpreter = load_relaxed(&python->interpreter), frame;
     struct reader r = {&python->layout, names, ACCESS_OTHER};
     struct place_key before, after;
     struct python_stack stack;
+    uintptr_t frame, interpreter;
     /* Pairs with the release in look_for_interpreter. */
-    if (load_acquire(&python->state) != PYTHON_ON || !interpreter || !names->first_thread ||
-        (names->is_finalizing && names->is_finalizing()))
+    if (load_acquire(&python->state) != PYTHON_ON || !names->first_thread ||
+        !names->main_interpreter || (names->is_finalizing && names->is_finalizing()))
         return 0;
-    uintptr_t thread = find_waiting(&r, interpreter, &before);
+    /* Asked each time: a program may end its interpreter and begin another. */
+    interpreter = (uintptr_t)names->main_interpreter();
+    uintptr_t thread = interpreter ? find_waiting(&r, interpreter, &before) : 0;
     if (!thread || !current_frame(&r, thread, &frame) ||
         !collect_copying(python, &r, frame, &stack))
         return 0;

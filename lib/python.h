@@ -44,7 +44,6 @@ struct python {
     struct python_layout layout;
     struct python_names names;
     struct code_range module; /* of the interpreter */
-    uintptr_t interpreter;    /* PyInterpreterState of a thread seen */
     struct python_place *cache;
     struct index strings, places, stacks;
 };

@@ -68,6 +68,7 @@ static const struct {
     {"PyGILState_GetThisThreadState", offsetof(struct python_names, this_thread)},
     {"_Py_IsFinalizing", offsetof(struct python_names, is_finalizing)}, /* to 3.12 */
     {"Py_IsFinalizing", offsetof(struct python_names, is_finalizing)},
+    {"PyInterpreterState_Main", offsetof(struct python_names, main_interpreter)},
     {"PyInterpreterState_ThreadHead", offsetof(struct python_names, first_thread)},
     {"Py_GetVersion", offsetof(struct python_names, get_version)},
     {"Py_Version", offsetof(struct python_names, version)},

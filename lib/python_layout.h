@@ -65,6 +65,7 @@ struct python_layout {
 struct python_names {
     void *(*this_thread)(void);
     int (*is_finalizing)(void);
+    void *(*main_interpreter)(void);
     void *(*first_thread)(void *interpreter);
     const char *(*get_version)(void);
     const unsigned long *version; /* Py_Version, from 3.11 */

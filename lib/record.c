@@ -202,6 +202,8 @@ static void publish(struct record_call *call, struct trace_site *site, struct ta
  */
 static void notice_caller(struct recorder *recorder, struct trace_site *site) {
     uint64_t events = load_relaxed(&site->allocs);
+    if (!(load_relaxed(&recorder->trace.header->features) & TRACE_FEATURE_TENSORS))
+        return;
     if (events && (events == 1 || events & (events - 1) || __builtin_ctzll(events) % 4))
         return;
     uint32_t caller = python_waiting(&recorder->python);

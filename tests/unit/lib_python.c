@@ -33,8 +33,12 @@ static int is_finalizing(void) {
     return finalizing;
 }
 
+static void *main_interpreter(void) {
+    return runtime;
+}
+
 static void *first_thread(void *interpreter) {
-    (void)interpreter;
+    cr_assert_eq(interpreter, runtime);
     return first_of_list;
 }
 
@@ -57,6 +61,7 @@ static const char *choose(unsigned which) {
     python->names = (struct python_names){
         .this_thread = get_thread,
         .is_finalizing = is_finalizing,
+        .main_interpreter = main_interpreter,
         .first_thread = first_thread,
         .version = &version,
         .code_type = code_type,
@@ -496,7 +501,6 @@ Test(python, the_one_thread_that_waits_in_backward_is_found) {
         char *other = new_waiting("/x/torch/autograd/graph.py", "save_on_cpu");
         char *waiting = new_waiting("/x/torch/autograd/graph.py", "_engine_run_backward");
         char *idle = new_thread(NULL, 3);
-        python->interpreter = (uintptr_t)runtime;
         link_threads(other, idle, waiting);
         uint32_t stack = python_waiting(python);
         cr_assert_eq(stack_at(stack)->depth, 2);
@@ -510,7 +514,6 @@ Test(python, nobody_is_named_where_it_is_not_sure_who_waits) {
     begin(5);
     char *one = new_waiting("/x/torch/autograd/graph.py", "_engine_run_backward");
     char *two = new_waiting("/x/torch/autograd/__init__.py", "backward");
-    python->interpreter = (uintptr_t)runtime;
     link_threads(new_waiting("/x/mine/autograd/graph.py", "_engine_run_backward"), NULL, NULL);
     cr_assert_eq(python_waiting(python), 0);
     link_threads(one, two, NULL);
