@@ -201,6 +201,17 @@ const char *run_trace(const struct run *run) {
     return run->traces[0];
 }
 
+struct run *run_same_output(struct launch launch) {
+    struct run *traced = run_program(&launch);
+    launch.plain = true;
+    struct run *plain = run_program(&launch);
+    run_must_succeed(plain);
+    run_must_succeed(traced);
+    cr_assert_str_eq(traced->out, plain->out);
+    run_free(plain);
+    return traced;
+}
+
 /* ---- the tool ---- */
 
 struct run *cuheap_run(const char *const args[]) {

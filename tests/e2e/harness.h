@@ -51,7 +51,9 @@ struct run {
 struct run *run_start(const struct launch *launch); /* returns at once */
 void run_wait(struct run *run, int limit_s);
 struct run *run_program(const struct launch *launch); /* both */
-void run_free(struct run *run);                       /* removes the folder */
+/* With the library and without; both must succeed with equal output. The traced run. */
+struct run *run_same_output(struct launch launch);
+void run_free(struct run *run); /* removes the folder */
 
 /* Ended by exit(0) in time, with nothing on stderr; else the test fails and shows both. */
 void run_must_succeed(const struct run *run);

@@ -139,6 +139,73 @@ Test(doors, default_scope_with_a_local_driver) {
     run_free(traced);
 }
 
+/* ---- a driver that lacks a watched function ---- */
+
+struct older_driver {
+    char path[96];
+    char lacks[24];
+};
+
+static struct older_driver older_drivers[] = {
+    {BUILD_SIMGPU "/v1", "cuGetProcAddress_v2"},
+    {BUILD_SIMGPU "/v0", "cuGetProcAddress_v2"},
+    {BUILD_SIMGPU "/v0", "cuGetProcAddress"},
+};
+
+ParameterizedTestParameters(doors, what_the_driver_lacks_is_not_there) {
+    return cr_make_param_array(struct older_driver, older_drivers,
+                               sizeof older_drivers / sizeof *older_drivers);
+}
+
+ParameterizedTest(struct older_driver *d, doors, what_the_driver_lacks_is_not_there) {
+    static const char *const scopes[] = {"global", "local", "handle"};
+    for (int i = 0; i < 3; i++) {
+        char path[128], absent[64], present[96];
+        snprintf(path, sizeof path, "LD_LIBRARY_PATH=%s", d->path);
+        snprintf(absent, sizeof absent, "%s \"%s\": NULL | ", scopes[i], d->lacks);
+        snprintf(present, sizeof present, "%s \"cuMemAlloc_v2\": libcuheap.so:cuMemAlloc_v2 | ",
+                 scopes[i]);
+        struct launch launch = {
+            .program = PROGRAM("doors_lookup"), .args = {scopes[i]}, .env = {path}};
+        struct run *run = run_program(&launch);
+        run_must_succeed(run);
+        cr_assert(strstr(run->out, present), "%s", run->out);
+        cr_assert(strstr(run->out, absent), "no line %s\n%s", absent, run->out);
+        run_free(run);
+    }
+}
+
+/* ---- errno, and a driver that comes again ---- */
+
+static char quiet_doors[][16] = {"dlsym", "dlvsym", "dlclose", "proc1", "proc2"};
+
+ParameterizedTestParameters(doors, errno_is_kept) {
+    return cr_make_param_array(char[16], quiet_doors, sizeof quiet_doors / sizeof *quiet_doors);
+}
+
+ParameterizedTest(char *door, doors, errno_is_kept) {
+    struct launch launch = {.program = PROGRAM("doors_errno"), .args = {door}};
+    struct run *run = run_same_output(launch);
+    cr_assert(strstr(run->out, ", errno 77\n"), "%s", run->out);
+    run_free(run);
+}
+
+Test(doors, a_driver_that_was_closed_and_opened_again) {
+    static const char *const times[] = {"0", "1", "6"};
+    for (int i = 0; i < 3; i++) {
+        struct launch launch = {.program = PROGRAM("doors_reopened"), .args = {times[i]}};
+        struct run *run = run_same_output(launch);
+        char unloaded[32];
+        snprintf(unloaded, sizeof unloaded, "unloaded %s times\n", times[i]);
+        cr_assert(strstr(run->out, unloaded), "%s", run->out);
+        json_t *report = cuheap_json("report", run_trace(run));
+        books_must_match(run, report, "programs/doors_reopened.c");
+        cr_assert(json_is_string(json_at(report, "processes.0.devices.0.uuid")));
+        json_decref(report);
+        run_free(run);
+    }
+}
+
 /* ---- the answers themselves, not only their likeness to the plain ones ---- */
 
 struct answer {
@@ -379,4 +446,22 @@ Test(doors, the_driver_is_called_as_it_would_be) {
         cr_assert_leq(counts[i], 2, "%s: %u calls on two devices", own_calls[i], counts[i]);
     run_free(plain);
     run_free(traced);
+}
+
+/* Line by line as a real driver answered, with the library as without. */
+Test(doors, the_driver_answers_as_a_real_one) {
+    FILE *file = fopen("tests/simgpu/conformance.txt", "re");
+    cr_assert(file, "to be run from the folder of the sources");
+    static char expected[1 << 17];
+    size_t bytes = fread(expected, 1, sizeof expected - 1, file);
+    fclose(file);
+    cr_assert(bytes > 10000 && bytes < sizeof expected - 1, "%zu bytes", bytes);
+    for (int plain = 1; plain >= 0; plain--) {
+        struct launch launch = {.program = BUILD_SIMGPU "/conformance", .plain = plain};
+        struct run *run = run_program(&launch);
+        run_must_succeed(run);
+        cr_assert_str_eq(run->out, expected, "%s", plain ? "without the library" : "with it");
+        cr_assert(plain ? run->trace_count == 0 : run->trace_count > 1);
+        run_free(run);
+    }
 }

@@ -1,6 +1,6 @@
 /*
- * Hazards of living in another program's process: unwinding, descriptors, forks, unloading, small
- * stacks, the loader's locks, signals. A hang is a failure by the harness's time limit.
+ * Hazards of living in another program's process: unwinding, descriptors, unloading, forks, small
+ * stacks, the loader's locks, threads, signals. A hang is a failure by the harness's time limit.
  */
 #include "books.h"
 #include "profile.h"
@@ -10,32 +10,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs both ways; output and exit code must be equal. The caller frees the traced run. */
-static struct run *same_output(struct launch launch) {
-    struct run *traced = run_program(&launch);
-    launch.plain = true;
-    struct run *plain = run_program(&launch);
-    run_must_succeed(plain);
-    run_must_succeed(traced);
-    cr_assert_str_eq(traced->out, plain->out);
-    run_free(plain);
-    return traced;
-}
-
 Test(hazards, the_unwinder_stays_out_of_the_programs_scope) {
-    struct run *run = same_output((struct launch){.program = PROGRAM("hazard_scope")});
+    struct run *run = run_same_output((struct launch){.program = PROGRAM("hazard_scope")});
     cr_assert(strstr(run->out, "with libgcc_s: _Unwind_RaiseException is libgcc_s.so.1\n"));
     cr_assert(strstr(run->out, "after an allocation: unw_backtrace is absent\n"));
     run_free(run);
 }
 
 Test(hazards, no_byte_goes_to_the_hosts_descriptors) {
-    struct run *run = same_output((struct launch){.program = PROGRAM("hazard_descriptors")});
+    struct run *run = run_same_output((struct launch){.program = PROGRAM("hazard_descriptors")});
     cr_assert(strstr(run->out, "descriptor 3, offset 0, \"host data\"\n"), "%s", run->out);
     json_t *report = cuheap_json("report", run_trace(run));
     cr_assert_eq(json_number(report, "processes.0.devices.0.driver.total.live_bytes"),
                  UINT64_C(41) * 4096);
     json_decref(report);
+    run_free(run);
+}
+
+Test(hazards, a_host_with_libunwind_of_its_own_keeps_its_descriptors) {
+    struct run *run = run_same_output((struct launch){.program = PROGRAM("hazard_own_unwinder")});
+    if (strstr(run->out, "no libunwind\n"))
+        cr_skip_test("libunwind is not installed");
+    cr_assert_str_eq(run->out, "walked\n"
+                               "descriptor 3, offset 0, 9 bytes, \"host data\"\n"
+                               "descriptor 4, offset 0, 9 bytes, \"host data\"\n"
+                               "descriptor 5, offset 0, 9 bytes, \"host data\"\n"
+                               "descriptor 6, offset 0, 9 bytes, \"host data\"\n");
+    run_free(run);
+}
+
+/* ---- loading and unloading ---- */
+
+Test(hazards, no_unwinder_is_loaded_where_there_is_no_cuda) {
+    struct launch launch = {.program = PROGRAM("hazard_unload"), .no_driver = true};
+    struct run *run = run_same_output(launch);
+    cr_assert_str_eq(run->out, "cos found\ndladdr found\ndlclose 0\nmaps read\n");
+    cr_assert_eq(run->trace_count, 0);
     run_free(run);
 }
 
@@ -57,7 +67,7 @@ static const char *library_of(json_t *report, json_t *site) {
 Test(hazards, a_library_at_the_address_of_another_has_its_own_stacks) {
     struct launch launch = {.program = PROGRAM("hazard_reload"),
                             .args = {PROGRAM("reload_first.so"), PROGRAM("reload_second.so")}};
-    struct run *run = same_output(launch);
+    struct run *run = run_same_output(launch);
     if (!strstr(run->out, "same addresses\n"))
         cr_skip_test("the loader put the libraries at different addresses");
     json_t *report = cuheap_json("report", run_trace(run)), *site;
@@ -73,6 +83,54 @@ Test(hazards, a_library_at_the_address_of_another_has_its_own_stacks) {
     cr_assert_eq(live_first, 3 * 1000 + 3 * 300000);
     cr_assert_eq(live_second, 3 * 20000);
     json_decref(report);
+    run_free(run);
+}
+
+/* Live bytes of the sites that go through a library. */
+static uint64_t live_through(json_t *report, const char *library) {
+    json_t *site;
+    uint64_t live = 0;
+    size_t i;
+    json_array_foreach(json_at(report, "sites"), i, site) {
+        if (!strcmp(library_of(report, site), library))
+            live += json_number(site, "live_bytes");
+    }
+    return live;
+}
+
+Test(hazards, libraries_that_take_turns_at_one_address_keep_their_stacks) {
+    struct launch launch = {.program = PROGRAM("hazard_churn"),
+                            .args = {"4", PROGRAM("reload_first.so"), PROGRAM("reload_second.so")}};
+    struct run *run = run_same_output(launch);
+    if (!strstr(run->out, "same addresses\n"))
+        cr_skip_test("the loader put the libraries at different addresses");
+    json_t *report = cuheap_json("report", run_trace(run));
+    cr_assert_eq(live_through(report, "through_first"), 2 * 1000);
+    cr_assert_eq(live_through(report, "through_second"), 2 * 20000);
+    cr_assert_eq(live_through(report, "neither"), 0);
+    json_decref(report);
+    run_free(run);
+}
+
+Test(hazards, a_plug_in_that_comes_and_goes_stays_one_module) {
+    struct launch launch = {.program = PROGRAM("hazard_churn"),
+                            .args = {"5000", PROGRAM("reload_first.so")}};
+    struct run *run = run_same_output(launch);
+    json_t *report = cuheap_json("report", run_trace(run));
+    cr_assert_eq(live_through(report, "through_first"), 5000 * 1000);
+    cr_assert_eq(json_number(report, "processes.0.devices.0.driver.kinds.device.frees"), 5000);
+    cr_assert_eq(json_array_size(json_at(report, "sites")), 2);
+    cr_assert_eq(report_loss(report, "modules_full"), 0);
+    cr_assert_eq(report_loss(report, "stack_incomplete"), 0);
+    json_decref(report);
+    struct trace_error error = {0};
+    struct trace *trace = trace_open(run_trace(run), &error);
+    cr_assert(trace, "%s", error.text);
+    unsigned modules = 0;
+    for (size_t i = 0; i < trace_record_count(trace, TRACE_SECTION_MODULES); i++)
+        modules += trace_record(trace, TRACE_SECTION_MODULES, i) != NULL;
+    trace_close(trace);
+    cr_assert(strstr(run->out, "other addresses\n") || modules < 30, "%u modules", modules);
     run_free(run);
 }
 
@@ -111,7 +169,7 @@ Test(hazards, forked_children_take_their_first_stack) {
 /* ---- small stacks, constructors ---- */
 
 Test(hazards, threads_with_the_smallest_stack) {
-    struct run *run = same_output((struct launch){.program = PROGRAM("hazard_small_stack")});
+    struct run *run = run_same_output((struct launch){.program = PROGRAM("hazard_small_stack")});
     json_t *report = cuheap_json("report", run_trace(run));
     json_t *kind = json_at(report, "processes.0.devices.0.driver.kinds.device");
     cr_assert_eq(json_number(kind, "live_bytes"), 8 * 5000);
@@ -132,10 +190,28 @@ Test(hazards, threads_with_the_smallest_stack) {
     run_free(run);
 }
 
+/* The second number leaves little more than the driver needs. */
+Test(hazards, fibers_with_small_stacks) {
+    static const char *const used[] = {"0", "4500"};
+    for (int i = 0; i < 2; i++) {
+        struct launch launch = {.program = PROGRAM("hazard_fibers"), .args = {used[i]}};
+        struct run *run = run_same_output(launch);
+        json_t *report = cuheap_json("report", run_trace(run));
+        json_t *kind = json_at(report, "processes.0.devices.0.driver.kinds.device");
+        cr_assert_eq(json_number(kind, "live_bytes"),
+                     500 + 501 + 502 + 503 + 504 + 505 + 506 + 2 * 507);
+        cr_assert_eq(json_number(kind, "live_count"), 9);
+        /* None of the six small ones has the room to learn about a frame. */
+        cr_assert_eq(report_loss(report, "stack_small"), 6);
+        json_decref(report);
+        run_free(run);
+    }
+}
+
 Test(hazards, allocations_from_a_constructor_beside_dlopen) {
     struct launch launch = {.program = PROGRAM("hazard_constructor"),
                             .args = {PROGRAM("constructor.so"), PROGRAM("reload_first.so")}};
-    struct run *run = same_output(launch);
+    struct run *run = run_same_output(launch);
     cr_assert_str_eq(run->out, "loads 40\n");
     json_t *report = cuheap_json("report", run_trace(run)), *site;
     json_t *kind = json_at(report, "processes.0.devices.0.driver.kinds.device");
@@ -153,12 +229,51 @@ Test(hazards, allocations_from_a_constructor_beside_dlopen) {
     run_free(run);
 }
 
+/* ---- threads ---- */
+
+Test(hazards, a_cancelled_thread_leaves_nothing_half_done) {
+    struct run *run = run_same_output((struct launch){.program = PROGRAM("hazard_cancel")});
+    cr_assert_str_eq(run->out, "retain: came back\ntake: came back\nblocks 120001\n");
+    json_t *report = cuheap_json("report", run_trace(run));
+    json_t *kind = json_at(report, "processes.0.devices.0.driver.kinds.device");
+    cr_assert_eq(json_number(kind, "live_count"), 120001);
+    cr_assert_eq(json_number(kind, "live_bytes"), UINT64_C(120000) * 512 + 1000);
+    cr_assert_eq(report_loss(report, "starting"), 0);
+    cr_assert_eq(report_loss(report, "space_grow_failed"), 0);
+    json_decref(report);
+    run_free(run);
+}
+
+/* Those who come while the first one describes the context are not waited for: they do not count
+   as uses. */
+Test(hazards, a_context_retained_by_many_at_once_is_one) {
+    struct launch launch = {.program = PROGRAM("hazard_contexts"), .env = {"SIMGPU_DEVICES=16"}};
+    struct run *run = run_same_output(launch);
+    cr_assert_str_eq(run->out, "devices 16\n");
+    struct trace_error error = {0};
+    struct trace *trace = trace_open(run_trace(run), &error);
+    cr_assert(trace, "%s", error.text);
+    unsigned contexts[16] = {0};
+    for (size_t i = 0; i < trace_record_count(trace, TRACE_SECTION_CONTEXTS); i++) {
+        const struct trace_context *context = trace_record(trace, TRACE_SECTION_CONTEXTS, i);
+        if (!context)
+            continue;
+        cr_assert_lt(context->device, 16);
+        cr_assert(context->uses >= 1 && context->uses <= 8, "%u uses", context->uses);
+        contexts[context->device]++;
+    }
+    for (int i = 0; i < 16; i++)
+        cr_assert_eq(contexts[i], 1, "%u contexts of device %d", contexts[i], i);
+    trace_close(trace);
+    run_free(run);
+}
+
 /* ---- signals ---- */
 
 struct interrupted {
     struct run *run;
     unsigned long made, live, blocks; /* what the program says */
-    uint64_t allocs, frees, live_found, blocks_found, nested;
+    uint64_t allocs, frees, live_found, blocks_found, nested, stale;
 };
 
 /* Calls made inside another watched call belong to the driver: they are counted apart. */
@@ -183,6 +298,7 @@ static struct interrupted interrupt(const char *mode) {
     json_decref(report);
     json_t *info = cuheap_json("info", run_trace(i.run));
     i.nested = json_number(info, "counters.nested_calls");
+    i.stale = json_number(info, "counters.stale_guards");
     json_decref(info);
     cr_assert_eq(i.live_found, i.live, "live: the program says %lu, the report %lu", i.live,
                  (unsigned long)i.live_found);
@@ -202,6 +318,8 @@ Test(hazards, a_call_is_left_by_longjmp) {
     struct interrupted i = interrupt("leave");
     cr_assert_eq(i.allocs, i.made);
     cr_assert_eq(i.frees, 4);
+    cr_assert_eq(i.stale, 4);
+    cr_assert_eq(i.nested, 0);
     run_free(i.run);
 }
 

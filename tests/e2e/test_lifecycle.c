@@ -63,6 +63,21 @@ ParameterizedTest(struct ending *e, lifecycle, ending) {
     run_free(run);
 }
 
+/* The driver has gone by then: it refuses the free, and what was not freed stays in the books. */
+Test(lifecycle, a_free_after_the_drivers_own_end) {
+    struct launch launch = {
+        .program = PROGRAM("lifecycle"), .args = {"late"}, .env = {"SIMGPU_UNLOAD_AT_EXIT=1"}};
+    struct run *run = run_same_output(launch);
+    cr_assert_str_eq(run->out, "late free 4\n");
+    json_t *report = cuheap_json("report", run_trace(run));
+    cr_assert_str_eq(json_text(report, "processes.0.state"), "exited");
+    cr_assert_eq(json_number(report, LIVE), 21000);
+    cr_assert_eq(report_loss(report, "failed_frees"), 1);
+    cr_assert_eq(report_loss(report, "unknown_frees"), 0);
+    json_decref(report);
+    run_free(run);
+}
+
 /* ---- children ---- */
 
 static json_t *report_of(const struct run *run, unsigned trace) {
@@ -86,6 +101,59 @@ Test(lifecycle, a_forked_child_has_a_trace_of_its_own) {
         cr_assert_eq(json_number(report, "processes.0.exit_code"), is_child ? 5 : 0);
         json_decref(report);
     }
+    run_free(run);
+}
+
+struct parent {
+    char how[8]; /* the child is started */
+    char setting[24];
+    bool traced; /* the child is */
+};
+
+static struct parent parents[] = {
+    {"fork", "CUHEAP_CHILDREN=0", false},  {"exec", "CUHEAP_CHILDREN=0", false},
+    {"spawn", "CUHEAP_CHILDREN=0", false}, {"fork", "CUHEAP_CHILDREN=1", true},
+    {"exec", "CUHEAP_CHILDREN=1", true},   {"spawn", "CUHEAP_CHILDREN=1", true},
+};
+
+ParameterizedTestParameters(lifecycle, children_are_traced_as_asked) {
+    return cr_make_param_array(struct parent, parents, sizeof parents / sizeof *parents);
+}
+
+#define OTHER_FRONT  PROGRAM("reload_first.so")
+#define OTHER_BEHIND PROGRAM("reload_second.so")
+
+/* Whatever else is preloaded stays so. */
+ParameterizedTest(struct parent *p, lifecycle, children_are_traced_as_asked) {
+    struct run *run = run_program(&(struct launch){.program = PROGRAM("lifecycle_children"),
+                                                   .args = {p->how},
+                                                   .env = {p->setting},
+                                                   .preload_front = OTHER_FRONT,
+                                                   .preload_behind = OTHER_BEHIND});
+    run_must_succeed(run);
+    cr_assert_str_eq(run->out, p->traced ? "child preloads " OTHER_FRONT ":" BUILD_LIBRARY
+                                           ":" OTHER_BEHIND "\nchild ended with 5\n"
+                                         : "child preloads " OTHER_FRONT ":" OTHER_BEHIND
+                                           "\nchild ended with 5\n");
+    cr_assert_eq(run->trace_count, p->traced ? 2 : 1, "%u traces", run->trace_count);
+    for (unsigned i = 0; i < run->trace_count; i++) {
+        json_t *report = report_of(run, i);
+        bool is_parent = json_number(report, "processes.0.pid") == (uint64_t)run->pid;
+        cr_assert(is_parent || p->traced);
+        cr_assert_eq(json_number(report, LIVE), is_parent ? 1300 : 20000);
+        json_decref(report);
+    }
+    run_free(run);
+}
+
+/* Alone in the list, the library leaves no empty one behind. */
+Test(lifecycle, children_without_the_library_preload_nothing) {
+    struct launch launch = {
+        .program = PROGRAM("lifecycle_children"), .args = {"exec"}, .env = {"CUHEAP_CHILDREN=0"}};
+    struct run *run = run_program(&launch);
+    run_must_succeed(run);
+    cr_assert_str_eq(run->out, "child preloads nothing\nchild ended with 5\n");
+    cr_assert_eq(run->trace_count, 1);
     run_free(run);
 }
 
