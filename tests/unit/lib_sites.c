@@ -316,6 +316,22 @@ Test(sites, without_room_events_go_to_other_and_totals_stay_exact) {
     cr_assert_eq(total()->live_bytes, bytes);
 }
 
+/* The space that a site would take could never be found again. */
+Test(sites, a_full_index_takes_nothing_from_the_trace) {
+    open_trace(8 << 20);
+    struct trace_site *first = site_number(1);
+    cr_assert_eq(first->flags & TRACE_SITE_OTHER, 0);
+    const struct trace_region *region = trace.current[TRACE_SECTION_SITES];
+    uint64_t claimed = region->claimed;
+    sites->index.used = sites->index.mask;
+    for (uint32_t n = 2; n < 6; n++)
+        cr_assert(site_number(n)->flags & TRACE_SITE_OTHER);
+    cr_assert_eq(trace.header->losses[TRACE_LOSS_SITES_FULL], 4);
+    cr_assert_eq(trace.current[TRACE_SECTION_SITES], region);
+    cr_assert_eq(region->claimed, claimed);
+    cr_assert_eq(site_number(1), first);
+}
+
 Test(sites, a_change_that_finds_the_site_taken_is_kept_for_later) {
     open_trace(16 << 20);
     struct trace_site *site = site_number(1);

@@ -235,6 +235,20 @@ Test(stacks, one_stack_is_kept_once) {
     cr_assert_eq(stack->generation, trace.header->module_generation);
 }
 
+/* The space that it would take could never be found again. */
+Test(stacks, a_full_index_takes_nothing_from_the_trace) {
+    open_trace();
+    cr_assert_neq(intern_at(0), 0);
+    const struct trace_region *region = trace.current[TRACE_SECTION_NATIVE_STACKS];
+    uint64_t claimed = region->claimed;
+    stacks->index.used = stacks->index.mask;
+    for (int n = 1; n < 5; n++)
+        cr_assert_eq(intern_at(n), 0);
+    cr_assert_eq(trace.header->losses[TRACE_LOSS_STACKS_FULL], 4);
+    cr_assert_eq(trace.current[TRACE_SECTION_NATIVE_STACKS], region);
+    cr_assert_eq(region->claimed, claimed);
+}
+
 static void *keep_interning(void *result) {
     for (int i = 0; i < 2000; i++)
         ((uint32_t *)result)[i % 20] = intern_at(i % 20);
