@@ -6,6 +6,7 @@
 #include "profile.h"
 
 #include <criterion/criterion.h>
+#include <criterion/parameterized.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,8 @@ Test(hazards, no_unwinder_is_loaded_where_there_is_no_cuda) {
     run_free(run);
 }
 
-/* Which of the two libraries a site's stack goes through; the way out to main must be whole. */
+/* The function "through_..." that a site's stack goes through, until the next call; the way out to
+   main must be whole. */
 static const char *library_of(json_t *report, json_t *site) {
     const char *names[64], *found = "neither";
     unsigned count = site_frames(report, site, names, 64), mains = 0;
@@ -59,31 +61,7 @@ static const char *library_of(json_t *report, json_t *site) {
         mains += !strcmp(names[i], "main");
     }
     cr_assert_eq(mains, 1, "the stack ends before main");
-    return !strcmp(found, "through_first")    ? "through_first"
-           : !strcmp(found, "through_second") ? "through_second"
-                                              : "neither";
-}
-
-Test(hazards, a_library_at_the_address_of_another_has_its_own_stacks) {
-    struct launch launch = {.program = PROGRAM("hazard_reload"),
-                            .args = {PROGRAM("reload_first.so"), PROGRAM("reload_second.so")}};
-    struct run *run = run_same_output(launch);
-    if (!strstr(run->out, "same addresses\n"))
-        cr_skip_test("the loader put the libraries at different addresses");
-    json_t *report = cuheap_json("report", run_trace(run)), *site;
-    uint64_t live_first = 0, live_second = 0;
-    size_t i;
-    json_array_foreach(json_at(report, "sites"), i, site) {
-        uint64_t live = json_number(site, "live_bytes");
-        if (!strcmp(library_of(report, site), "through_first"))
-            live_first += live;
-        else if (!strcmp(library_of(report, site), "through_second"))
-            live_second += live;
-    }
-    cr_assert_eq(live_first, 3 * 1000 + 3 * 300000);
-    cr_assert_eq(live_second, 3 * 20000);
-    json_decref(report);
-    run_free(run);
+    return found;
 }
 
 /* Live bytes of the sites that go through a library. */
@@ -98,15 +76,43 @@ static uint64_t live_through(json_t *report, const char *library) {
     return live;
 }
 
-Test(hazards, libraries_that_take_turns_at_one_address_keep_their_stacks) {
+Test(hazards, a_library_at_the_address_of_another_has_its_own_stacks) {
+    struct launch launch = {.program = PROGRAM("hazard_reload"),
+                            .args = {PROGRAM("reload_first.so"), PROGRAM("reload_second.so")}};
+    struct run *run = run_same_output(launch);
+    if (!strstr(run->out, "same addresses\n"))
+        cr_skip_test("the loader put the libraries at different addresses");
+    json_t *report = cuheap_json("report", run_trace(run));
+    cr_assert_eq(live_through(report, "through_first"), 3 * 1000 + 3 * 300000);
+    cr_assert_eq(live_through(report, "through_second"), 3 * 20000);
+    json_decref(report);
+    run_free(run);
+}
+
+struct turns {
+    char library[96];
+    char function[16];
+};
+
+static struct turns other_libraries[] = {
+    {PROGRAM("reload_second.so"), "through_second"},
+    {PROGRAM("reload_twin.so"), "through_twin"},
+};
+
+ParameterizedTestParameters(hazards, libraries_that_take_turns_at_one_address) {
+    return cr_make_param_array(struct turns, other_libraries,
+                               sizeof other_libraries / sizeof *other_libraries);
+}
+
+ParameterizedTest(struct turns *other, hazards, libraries_that_take_turns_at_one_address) {
     struct launch launch = {.program = PROGRAM("hazard_churn"),
-                            .args = {"4", PROGRAM("reload_first.so"), PROGRAM("reload_second.so")}};
+                            .args = {"4", PROGRAM("reload_first.so"), other->library}};
     struct run *run = run_same_output(launch);
     if (!strstr(run->out, "same addresses\n"))
         cr_skip_test("the loader put the libraries at different addresses");
     json_t *report = cuheap_json("report", run_trace(run));
     cr_assert_eq(live_through(report, "through_first"), 2 * 1000);
-    cr_assert_eq(live_through(report, "through_second"), 2 * 20000);
+    cr_assert_eq(live_through(report, other->function), 2 * 20000);
     cr_assert_eq(live_through(report, "neither"), 0);
     json_decref(report);
     run_free(run);
