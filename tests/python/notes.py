@@ -67,6 +67,10 @@ def note():
     return add(_stack_of(sys._getframe(1)), next_size())
 
 
+def count():
+    return len(_notes)
+
+
 def forget():
     """In a forked child: what the parent did is not in the child's trace."""
     del _notes[:]
