@@ -1,7 +1,8 @@
 #!/bin/bash
 # bench.sh BUILD: what tracing costs, on the simulated driver: time and instructions of an
-# allocate-and-free pair, with and without stacks, on one and two threads; load time of a program
-# that uses no GPU. Plain and traced runs take turns, so that a machine that slows down slows both.
+# allocate-and-free pair, with and without stacks, on one and two threads; the capture of a warm
+# Python stack on each CPython found; load time of a program that uses no GPU. Plain and traced runs
+# take turns, so that a machine that slows down slows both.
 set -u
 here=$(dirname "$0")
 build=$(realpath "$1")
@@ -53,6 +54,21 @@ for threads in 1 2; do
         row "$stacks" "$threads" "$ns" "$((ns - plain))" "$count"
     done
 done
+
+python_row() {
+    local version=$1 python=$2 depth=$3 added without
+    read -r added without < <(env LD_LIBRARY_PATH="$build/simgpu" LD_PRELOAD="$build/libcuheap.so" \
+        CUHEAP_OUT="$work/%p.trace" CUHEAP_STACKS=python \
+        "$python" "$here/python_stack.py" "$build/python/probe.so" "$depth" 2000 $((turns * 40)))
+    echo "python stack of $depth frames: $added ns (CPython $version; a pair without it: $without ns)"
+}
+
+echo
+while read -r version python; do
+    for depth in 10 30; do
+        python_row "$version" "$python" $depth
+    done
+done < <("$here/../python/interpreters.sh" "$build" | grep -vE '^3\.[0-7]\.')
 echo
 read -r without with < <("$build/e2e/bench_load" "$build/libcuheap.so" 500 /bin/true)
 echo "load time of /bin/true: $without us without, $with us with, $((with - without)) us added"

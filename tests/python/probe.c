@@ -21,6 +21,7 @@ void probe_take(long bytes);
 void probe_take_outside(long bytes);
 void probe_call(plain_function *function);
 void probe_pairs(long count);
+void probe_pairs_outside(long count);
 void probe_wait_for_pairs(void);
 long probe_background_threads(void);
 void probe_pairs_for_ever(void);
@@ -59,16 +60,20 @@ void probe_take(long bytes) {
     allocate((size_t)(bytes ? bytes : note_taken()));
 }
 
+/* On a thread that Python knows nothing of. */
+static void run_in_thread(void *(*function)(void *), long number) {
+    pthread_t thread;
+    must(pthread_create(&thread, NULL, function, (void *)(uintptr_t)number), "pthread_create");
+    must(pthread_join(thread, NULL), "pthread_join");
+}
+
 static void *take_in_thread(void *bytes) {
     allocate((size_t)(uintptr_t)bytes);
     return NULL;
 }
 
-/* On a thread that Python knows nothing of. */
 void probe_take_outside(long bytes) {
-    pthread_t thread;
-    must(pthread_create(&thread, NULL, take_in_thread, (void *)(uintptr_t)bytes), "pthread_create");
-    must(pthread_join(thread, NULL), "pthread_join");
+    run_in_thread(take_in_thread, bytes);
 }
 
 void probe_call(plain_function *function) {
@@ -78,6 +83,15 @@ void probe_call(plain_function *function) {
 void probe_pairs(long count) {
     for (long i = 0; i < count; i++)
         must(cuMemFree_v2(allocate(4096)), "cuMemFree_v2");
+}
+
+static void *pairs_in_thread(void *count) {
+    probe_pairs((long)(uintptr_t)count);
+    return NULL;
+}
+
+void probe_pairs_outside(long count) {
+    run_in_thread(pairs_in_thread, count);
 }
 
 /* ---- allocations while the interpreter goes ----------------------------------------------------
