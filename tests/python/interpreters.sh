@@ -23,7 +23,8 @@ describe='import os, sys, ctypes, threading
 binary = os.path.realpath("/proc/self/exe")
 if sys.implementation.name == "cpython":
     version = "%d.%d.%d" % sys.version_info[:3] + ("t" if "t" in getattr(sys, "abiflags", "") else "")
-    print(version, binary if "python" in os.path.basename(binary) else os.path.realpath(sys.argv[1]))'
+    started = "/pythons/" in sys.argv[1] or "python" not in os.path.basename(binary)
+    print(version, os.path.realpath(sys.argv[1]) if started else binary)'
 
 candidates | grep -E '/python3(\.[0-9]+t?)?$' | while read -r python; do
     [ -x "$python" ] && "$python" -c "$describe" "$python" </dev/null 2>/dev/null
