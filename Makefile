@@ -198,4 +198,4 @@ $(O)/obj/%.o: %
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(flags_$(firstword $(subst /, ,$*))) -c -o $@ $<
 
--include $(shell find $(O) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) -path $(O)/pythons -prune -o -name '*.d' -print 2>/dev/null)
