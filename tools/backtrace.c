@@ -3,6 +3,8 @@
  */
 #include "backtrace.h"
 
+#include "blame.h"
+#include "code_owner.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -21,7 +23,9 @@ struct entry {
     UT_hash_handle hh;
     struct stack_key key;
     struct backtrace backtrace;
-    struct frame *python_frames; /* what the tail of backtrace.frames points to */
+    struct frame *python_frames; /* what some of backtrace.frames point to */
+    unsigned python_count;
+    struct frame node; /* the blame, where only its name is another */
 };
 
 struct backtraces {
@@ -54,106 +58,8 @@ void backtraces_close(struct backtraces *backtraces) {
     free(backtraces);
 }
 
-/* ---- blame ----------------------------------------------------------------------------------- */
-
-static bool starts_with(const char *text, const char *prefix) {
-    return strncmp(text, prefix, strlen(prefix)) == 0;
-}
-
-/* cuMemAlloc_v2, cudaMalloc; not cudnnCreate, cublasCreate or custom(). */
-static bool is_cuda_call(const struct frame *frame) {
-    const char *name = frame->function;
-    if (!name || frame->python || name[0] != 'c' || name[1] != 'u')
-        return false;
-    name += starts_with(name, "cuda") ? 4 : 2;
-    return *name >= 'A' && *name <= 'Z';
-}
-
-static bool is_cuheap(const struct frame *frame) {
-    return (frame->module_flags & TRACE_MODULE_CUHEAP) ||
-           (frame->module && strcmp(text_basename(frame->module), "libcuheap.so") == 0);
-}
-
-/* Code of the driver or the runtime; a runtime linked in statically shows by its inner names. */
-static bool is_cuda_code(const struct frame *frame) {
-    static const char *const inner[] = {"libcudart_static_", "cudart::", "__cuda"};
-    if (frame->module_flags & TRACE_MODULE_DRIVER)
-        return true;
-    const char *module = frame->module ? text_basename(frame->module) : "";
-    if (starts_with(module, "libcuda.so") || starts_with(module, "libcudart.so") ||
-        starts_with(module, "libcudart-"))
-        return true;
-    for (size_t i = 0; frame->function && i < sizeof inner / sizeof *inner; i++)
-        if (starts_with(frame->function, inner[i]))
-            return true;
-    return is_cuda_call(frame);
-}
-
-/* A static runtime is mostly stripped of names: frames without a line that lead, within their own
-   module, up to a call cuda...() belong to it. */
-#define RUNTIME_DEPTH 8
-static bool leads_to_runtime_call(const struct backtrace *backtrace, unsigned index) {
-    const struct frame *first = backtrace->frames[index];
-    for (unsigned i = index; i < backtrace->count && i < index + RUNTIME_DEPTH; i++) {
-        const struct frame *frame = backtrace->frames[i];
-        if (frame->module != first->module || frame->python)
-            return false;
-        if (is_cuda_call(frame))
-            return true;
-        if (frame->file)
-            return false;
-    }
-    return false;
-}
-
-/* Python code that came with the interpreter or was installed. */
-static bool is_installed_python(const struct frame *frame) {
-    const char *file = frame->file;
-    return !file || file[0] == '<' || strstr(file, "/site-packages/") ||
-           strstr(file, "/dist-packages/") || strstr(file, "/lib/python");
-}
-
-static unsigned find_native_blame(const struct backtrace *backtrace) {
-    for (unsigned i = 0; i < backtrace->count && !backtrace->frames[i]->python; i++) {
-        const struct frame *frame = backtrace->frames[i];
-        if (!is_cuheap(frame) && !is_cuda_code(frame) && !leads_to_runtime_call(backtrace, i))
-            return i;
-    }
-    return backtrace->count;
-}
-
-static unsigned find_blame(const struct backtrace *backtrace) {
-    unsigned python = backtrace->count;
-    for (unsigned i = 0; i < backtrace->count; i++) {
-        if (!backtrace->frames[i]->python)
-            continue;
-        if (!is_installed_python(backtrace->frames[i]))
-            return i;
-        if (python == backtrace->count)
-            python = i;
-    }
-    return python < backtrace->count ? python : find_native_blame(backtrace);
-}
-
-/* The name of the call is a label, not the blame: the first cu...() outside libcuheap, which for a
-   program that calls the driver directly is known by our wrapper alone. */
-static const char *find_label(const struct backtrace *backtrace) {
-    const char *wrapper = NULL;
-    for (unsigned i = 0; i < backtrace->count; i++) {
-        const struct frame *frame = backtrace->frames[i];
-        if (is_cuheap(frame)) {
-            if (!wrapper && is_cuda_call(frame))
-                wrapper = frame->function;
-        } else if (is_cuda_call(frame))
-            return frame->function;
-        else if (i >= backtrace->blame)
-            break;
-    }
-    return wrapper;
-}
-
 const struct frame *backtrace_blame(const struct backtrace *backtrace) {
-    return backtrace->blame < backtrace->count ? backtrace->frames[backtrace->blame] : NULL;
+    return backtrace->blamed;
 }
 
 /* ---- resolving ------------------------------------------------------------------------------- */
@@ -168,40 +74,42 @@ static uint64_t hash_frame(uint64_t hash, const struct frame *frame) {
     return text_hash(hash, number);
 }
 
-static bool append(struct backtrace *backtrace, const struct frame *frame) {
-    unsigned count = backtrace->count;
+struct frame_list {
+    const struct frame **frames;
+    unsigned count;
+};
+
+static bool append(struct frame_list *list, const struct frame *frame) {
+    unsigned count = list->count;
     if ((count & (count - 1)) == 0) {
         size_t room = count ? 2u * count : 1u;
-        const struct frame **grown = realloc(backtrace->frames, room * sizeof *backtrace->frames);
+        const struct frame **grown = realloc(list->frames, room * sizeof *list->frames);
         if (!grown)
             return false;
-        backtrace->frames = grown;
+        list->frames = grown;
     }
-    backtrace->frames[count] = frame;
-    backtrace->count = count + 1;
-    backtrace->hash = hash_frame(backtrace->hash, frame);
+    list->frames[count] = frame;
+    list->count = count + 1;
     return true;
 }
 
-static bool add_native(struct backtraces *backtraces, struct entry *entry) {
-    struct trace_native_frames stack =
-        trace_native_stack(entry->key.trace, entry->key.native_stack);
-    entry->backtrace.flags |= stack.flags;
+static bool read_native(struct backtraces *backtraces, const struct stack_key *key,
+                        struct trace_native_frames stack, struct frame_list *list) {
     for (unsigned i = 0; i < stack.depth; i++) {
         unsigned count;
-        const struct frame *frames = symbols_find(backtraces->symbols, entry->key.trace,
-                                                  stack.pcs[i], stack.generation, &count);
+        const struct frame *frames =
+            symbols_find(backtraces->symbols, key->trace, stack.pcs[i], stack.generation, &count);
         for (unsigned f = 0; f < count; f++)
-            if (!append(&entry->backtrace, &frames[f]))
+            if (!append(list, &frames[f]))
                 return false;
     }
     return true;
 }
 
-static bool add_python(struct backtraces *backtraces, struct entry *entry) {
+static bool read_python(struct backtraces *backtraces, struct entry *entry,
+                        struct trace_python_frames stack) {
     const struct trace *trace = entry->key.trace;
-    struct trace_python_frames stack = trace_python_stack(trace, entry->key.python_stack);
-    entry->backtrace.flags |= stack.flags;
+    entry->python_count = stack.depth;
     entry->python_frames = calloc(stack.depth + 1u, sizeof *entry->python_frames);
     if (!entry->python_frames)
         return false;
@@ -209,17 +117,127 @@ static bool add_python(struct backtraces *backtraces, struct entry *entry) {
         const struct trace_python_place *place = trace_python_place(trace, stack.places[i]);
         struct frame *frame = &entry->python_frames[i];
         frame->python = true;
-        if (place) {
-            const char *name = trace_string(trace, place->qualified);
-            frame->function = symbols_intern(backtraces->symbols,
-                                             name ? name : trace_string(trace, place->function));
-            frame->file = symbols_intern(backtraces->symbols, trace_string(trace, place->file));
-            frame->line = place->line;
-        }
-        if (!append(&entry->backtrace, frame))
-            return false;
+        if (!place)
+            continue;
+        const char *name = trace_string(trace, place->qualified);
+        frame->function =
+            symbols_intern(backtraces->symbols, name ? name : trace_string(trace, place->function));
+        frame->file = symbols_intern(backtraces->symbols, trace_string(trace, place->file));
+        frame->line = place->line;
+        frame->entry = place->flags & TRACE_PLACE_ENTRY;
     }
     return true;
+}
+
+/* ---- Python frames in the place of the interpreter's ----------------------------------------- */
+
+static bool is_function(const struct frame *frame, const char *name) {
+    size_t bytes = strlen(name);
+    return frame->function && strncmp(frame->function, name, bytes) == 0 &&
+           (!frame->function[bytes] || frame->function[bytes] == '.');
+}
+
+/* The interpreter's evaluation loop, or a piece that the compiler has split off (.cold, .part). */
+static bool is_loop(const struct frame *frame) {
+    return is_function(frame, "_PyEval_EvalFrameDefault") ||
+           is_function(frame, "PyEval_EvalFrameEx");
+}
+
+/* Whether a frame of the loop belongs to the run of it that the one within has shown: the loop
+   calls a part of itself, or is called by its older name. */
+static bool continues_loop(const struct frame_list *native, unsigned index) {
+    const struct frame *inner = index ? native->frames[index - 1] : NULL;
+    return inner && is_loop(inner) &&
+           (strstr(inner->function, ".part.") ||
+            is_function(native->frames[index], "PyEval_EvalFrameEx"));
+}
+
+/* Whether each run of the loop has its Python frames, as far as neither stack was cut off. */
+static bool loops_agree(const struct frame_list *native, const struct entry *entry,
+                        uint32_t native_flags, uint32_t python_flags) {
+    unsigned loops = 0, entries = 0;
+    for (unsigned i = 0; i < native->count; i++)
+        loops += is_loop(native->frames[i]) && !continues_loop(native, i);
+    for (unsigned i = 0; i < entry->python_count; i++)
+        entries += entry->python_frames[i].entry || i + 1 == entry->python_count;
+    return loops == entries || (loops > entries && (python_flags & TRACE_STACK_TRUNCATED)) ||
+           (loops < entries && (native_flags & (TRACE_STACK_TRUNCATED | TRACE_STACK_INCOMPLETE)));
+}
+
+/* Appends Python frames from *next on: all, or those that one run of the loop has evaluated. */
+static bool append_python(struct frame_list *list, const struct entry *entry, unsigned *next,
+                          bool all) {
+    while (*next < entry->python_count) {
+        const struct frame *frame = &entry->python_frames[(*next)++];
+        if (!append(list, frame))
+            return false;
+        if (frame->entry && !all)
+            break;
+    }
+    return true;
+}
+
+/*
+ * A run of the loop gives way to the Python frames that it evaluated. Where that cannot be told
+ * (interpreters without the loop, or stripped of its name) they stand together before the first
+ * frame of the interpreter; a stack that ends there has them last.
+ */
+static bool merge(struct frame_list *list, const struct entry *entry,
+                  const struct frame_list *native, bool agree) {
+    unsigned next = 0;
+    for (unsigned i = 0; i < native->count; i++) {
+        const struct frame *frame = native->frames[i];
+        if (agree && is_loop(frame)) {
+            if (continues_loop(native, i))
+                continue;
+            if (next < entry->python_count) {
+                if (!append_python(list, entry, &next, false))
+                    return false;
+                continue;
+            }
+        } else if (!agree && (frame->module_flags & TRACE_MODULE_PYTHON) &&
+                   !append_python(list, entry, &next, true))
+            return false;
+        if (!append(list, frame))
+            return false;
+    }
+    return append_python(list, entry, &next, true);
+}
+
+static bool resolve(struct backtraces *backtraces, struct entry *entry) {
+    const struct stack_key *key = &entry->key;
+    struct trace_native_frames native = trace_native_stack(key->trace, key->native_stack);
+    struct trace_python_frames python = trace_python_stack(key->trace, key->python_stack);
+    struct frame_list read = {0}, merged = {0};
+    bool ok = read_native(backtraces, key, native, &read) &&
+              read_python(backtraces, entry, python) &&
+              merge(&merged, entry, &read, loops_agree(&read, entry, native.flags, python.flags));
+    free(read.frames);
+    entry->backtrace.frames = merged.frames;
+    entry->backtrace.count = merged.count;
+    entry->backtrace.flags = native.flags | python.flags;
+    entry->backtrace.hash = TEXT_HASH_START;
+    for (unsigned i = 0; i < merged.count; i++)
+        entry->backtrace.hash = hash_frame(entry->backtrace.hash, merged.frames[i]);
+    return ok;
+}
+
+static void judge(struct backtraces *backtraces, struct entry *entry) {
+    struct backtrace *backtrace = &entry->backtrace;
+    struct blame blame = blame_find(backtrace);
+    backtrace->blame = blame.index;
+    backtrace->own = blame.own;
+    backtrace->label = blame_cuda_call(backtrace, blame.index);
+    if (blame.index == backtrace->count)
+        return;
+    backtrace->blamed = backtrace->frames[blame.index];
+    if (blame.node) {
+        char name[512];
+        entry->node = *backtrace->blamed;
+        entry->node.function = symbols_intern(
+            backtraces->symbols, blame_node_name(backtrace->blamed, name, sizeof name));
+        backtrace->blamed = &entry->node;
+    }
 }
 
 const struct backtrace *backtraces_find(struct backtraces *backtraces, const struct trace *trace,
@@ -233,23 +251,16 @@ const struct backtrace *backtraces_find(struct backtraces *backtraces, const str
     if (!entry)
         return &backtraces->nothing;
     entry->key = key;
-    entry->backtrace.hash = TEXT_HASH_START;
-    if (!add_native(backtraces, entry) || !add_python(backtraces, entry)) {
+    if (!resolve(backtraces, entry)) {
         free_entry(entry);
         return &backtraces->nothing;
     }
-    entry->backtrace.blame = find_blame(&entry->backtrace);
-    entry->backtrace.label = find_label(&entry->backtrace);
+    judge(backtraces, entry);
     HASH_ADD(hh, backtraces->entries, key, sizeof entry->key, entry);
     return &entry->backtrace;
 }
 
 /* ---- identity -------------------------------------------------------------------------------- */
-
-/* Files that a compiler made for this run have another name in the next. */
-static bool is_generated(const char *file) {
-    return file && (file[0] == '<' || strstr(file, "torchinductor"));
-}
 
 void backtrace_site_id(const struct backtrace *backtrace, unsigned ledger, unsigned kind,
                        bool other, char id[SITE_ID_BYTES]) {
@@ -259,7 +270,7 @@ void backtrace_site_id(const struct backtrace *backtrace, unsigned ledger, unsig
         char unnamed[32];
         snprintf(unnamed, sizeof unnamed, "+0x%" PRIx64, blame->offset);
         hash = text_hash(hash, blame->function ? blame->function : unnamed);
-        hash = text_hash(hash, is_generated(blame->file) ? "" : text_basename(blame->file));
+        hash = text_hash(hash, code_is_unnamed(blame->file) ? "" : text_basename(blame->file));
         hash = text_hash(hash, text_basename(blame->module));
     } else {
         hash = text_hash(hash, other ? "(other)" : "(no stack)");

@@ -1,9 +1,9 @@
 /*
  * A site's stack as people read it, and the frame in it that is to blame.
  *
- * Native frames come first, innermost first, then Python frames. The blame is the innermost frame
- * that is the user's own: not of libcuheap, the driver or the CUDA runtime, and not the call
- * cu...() or cuda...() itself. Called by view.c and render_json.c; one thread at a time.
+ * Innermost frame first: native frames up to the Python interpreter, then Python frames; in traces
+ * with full stacks the Python frames stand where the interpreter evaluated them. Called by view.c
+ * and the renderers; one thread at a time.
  */
 #ifndef TOOLS_BACKTRACE_H
 #define TOOLS_BACKTRACE_H
@@ -13,10 +13,13 @@
 struct backtrace {
     const struct frame **frames;
     unsigned count;
-    unsigned blame;    /* index; count where nobody can be named */
-    const char *label; /* the CUDA function that was called; NULL: not known */
-    uint32_t flags;    /* enum trace_stack_flag */
-    uint64_t hash;     /* of all frames: the same in every run of the same build */
+    unsigned blame;             /* index; count where nobody can be named */
+    bool own;                   /* the blame is the program's own code */
+    const struct frame *blamed; /* the blame as it is shown: frames[blame], or with the name of the
+                                   node of autograd; NULL: nobody */
+    const char *label;          /* the CUDA function that was called; NULL: not known */
+    uint32_t flags;             /* enum trace_stack_flag */
+    uint64_t hash;              /* of all frames: the same in every run of the same build */
 };
 
 struct backtraces;

@@ -1,5 +1,5 @@
 /*
- * Pools and settings of frameworks. See frameworks.h; no state.
+ * Code, pools and settings of frameworks. See frameworks.h; no state.
  *
  * The variables are those of the frameworks' own documentation; CuPy and RMM have none.
  */
@@ -10,11 +10,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Native libraries: how a file's name begins, or folders of its path. */
+static const char *const torch[] = {"libtorch",  "libc10",      "/torch/lib/",
+                                    "/torch/_C", "/functorch/", NULL};
 static const char *const tensorflow[] = {"libtensorflow", "_pywrap_tensorflow", "/tensorflow/",
                                          NULL};
 static const char *const xla[] = {"xla_cuda", "/jaxlib/", "pjrt_c_api_gpu", NULL};
 static const char *const rmm[] = {"librmm", NULL};
 static const char *const cupy[] = {"/cupy/", "/cupy_backends/", NULL};
+static const char *const numba[] = {"/numba/", "/numba_cuda/", "/llvmlite/", NULL};
+static const char *const triton[] = {"/triton/", NULL};
+
+/* Models and training loops that are installed as packages are not among them: their lines tell
+   more than the one that called them. */
+static const struct framework {
+    const char *const *libraries;
+    const char *packages[8]; /* of Python, below site-packages or dist-packages */
+} frameworks[] = {
+    {torch, {"torch", "functorch"}},
+    {xla, {"jax", "jaxlib", "jax_plugins", "flax", "optax"}},
+    {tensorflow, {"tensorflow", "keras", "tf_keras"}},
+    {cupy, {"cupy", "cupy_backends", "cupyx"}},
+    {rmm, {"rmm"}},
+    {numba, {"numba", "numba_cuda", "llvmlite"}},
+    {triton, {"triton"}},
+};
 
 const struct framework_pool framework_pools[] = {
     {"TensorFlow", tensorflow, "TF_GPU_ALLOCATOR", "cuda_malloc_async",
@@ -99,21 +119,40 @@ bool framework_expandable_segments(const struct trace *trace) {
     return has_allocator_setting(trace, "expandable_segments:True");
 }
 
-/* ---- pools ----------------------------------------------------------------------------------- */
+/* ---- whose code it is ------------------------------------------------------------------------ */
 
-static bool is_of(const struct framework_pool *pool, const char *module) {
-    for (const char *const *part = pool->modules; *part; part++)
-        if (strstr(module, *part))
+static bool is_one_of(const char *path, const char *const *libraries) {
+    const char *name = text_basename(path);
+    for (; *libraries; libraries++)
+        if (**libraries == '/' ? strstr(path, *libraries) != NULL
+                               : strncmp(name, *libraries, strlen(*libraries)) == 0)
             return true;
     return false;
 }
+
+bool framework_has_library(const char *path) {
+    for (size_t i = 0; i < sizeof frameworks / sizeof *frameworks; i++)
+        if (is_one_of(path, frameworks[i].libraries))
+            return true;
+    return false;
+}
+
+bool framework_has_package(const char *name, size_t bytes) {
+    for (size_t i = 0; i < sizeof frameworks / sizeof *frameworks; i++)
+        for (const char *const *package = frameworks[i].packages; *package; package++)
+            if (strlen(*package) == bytes && memcmp(*package, name, bytes) == 0)
+                return true;
+    return false;
+}
+
+/* ---- pools ----------------------------------------------------------------------------------- */
 
 const struct framework_pool *framework_pool_of(const struct trace *trace,
                                                const struct backtrace *backtrace) {
     for (unsigned i = 0; i < backtrace->count; i++) {
         const char *module = backtrace->frames[i]->module;
         for (size_t p = 0; module && p < framework_pool_count; p++)
-            if (is_of(&framework_pools[p], module)) {
+            if (is_one_of(module, framework_pools[p].modules)) {
                 const char *set = framework_pools[p].variable
                                       ? framework_variable(trace, framework_pools[p].variable)
                                       : NULL;

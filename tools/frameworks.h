@@ -1,10 +1,10 @@
 /*
- * What is known of frameworks that hand out GPU memory themselves: which of the driver's blocks are
- * their pools, which settings make the inside of those visible, and where PyTorch's tensors are
- * when its allocator does not report them.
+ * What is known of frameworks that hand out GPU memory themselves: which code is theirs, which of
+ * the driver's blocks are their pools, which settings make the inside of those visible, and where
+ * PyTorch's tensors are when its allocator does not report them.
  *
- * One table of pools; the reports and cuheap-run take from it. Called by view.c, the renderers,
- * reconcile.c and cmd_run.c; no state.
+ * One table of code and one of pools; the reports and cuheap-run take from them. Called by blame.c,
+ * code_owner.c, view.c, the renderers, reconcile.c and cmd_run.c; no state.
  */
 #ifndef TOOLS_FRAMEWORKS_H
 #define TOOLS_FRAMEWORKS_H
@@ -13,10 +13,14 @@
 
 #include <stdio.h>
 
+/* Whether a native library, or a Python package below site-packages, is a framework's. */
+bool framework_has_library(const char *path);
+bool framework_has_package(const char *name, size_t bytes);
+
 /* Whose pool a block of the driver is whose contents nobody reports. */
 struct framework_pool {
     const char *name;           /* "JAX" */
-    const char *const *modules; /* parts of a library's path, one of which tells; NULL-terminated */
+    const char *const *modules; /* libraries, one of which tells; NULL-terminated */
     const char *variable;       /* what makes the inside visible; NULL: no variable does */
     const char *value;
     const char *remedy; /* the same for people */

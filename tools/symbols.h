@@ -21,6 +21,7 @@ struct frame {
     uint32_t module_flags; /* enum trace_module_flag */
     bool inlined;
     bool python;
+    bool entry; /* of Python: native code entered the interpreter for it */
 };
 
 struct symbols;

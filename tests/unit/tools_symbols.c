@@ -200,7 +200,7 @@ Test(symbols, blame_is_the_innermost_frame_of_the_users_own) {
 Test(symbols, a_python_line_of_the_users_own_comes_before_native_code) {
     uint64_t user = in_module("/x/libtorch.so", 0);
     uint32_t places[] = {
-        builder_python_place(builder, "forward", "/usr/lib/python3/site-packages/nn.py", 3),
+        builder_python_place(builder, "forward", "/usr/lib/python3/dist-packages/torch/nn.py", 3),
         builder_python_place(builder, "step", "/home/u/train.py", 7),
     };
     struct backtraces *backtraces = backtraces_open(symbols);
