@@ -11,6 +11,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct settings {
@@ -136,13 +137,49 @@ static json_t *features_part(uint64_t features) {
     return json;
 }
 
-static json_t *stacks_part(const struct trace_header *header) {
+static int compare_refs(const void *left, const void *right) {
+    uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+enum site_stack { SITE_NATIVE, SITE_PYTHON, SITE_CALLER };
+
+static uint32_t stack_ref(const struct profile_site *site, enum site_stack which) {
+    return which == SITE_NATIVE   ? site->native_stack
+           : which == SITE_PYTHON ? site->python_stack
+                                  : site->called_from;
+}
+
+/* How many different stacks the sites name. */
+static size_t count_stacks(const struct profile *profile, enum site_stack which) {
+    uint32_t *refs = calloc(profile->site_count + 1, sizeof *refs);
+    size_t count = 0, different = 0;
+    for (size_t i = 0; refs && i < profile->site_count; i++) {
+        uint32_t ref = stack_ref(&profile->sites[i], which);
+        if (ref)
+            refs[count++] = ref;
+    }
+    if (count)
+        qsort(refs, count, sizeof *refs, compare_refs);
+    for (size_t i = 0; i < count; i++)
+        different += i == 0 || refs[i] != refs[i - 1];
+    free(refs);
+    return different;
+}
+
+static json_t *stacks_part(const struct job_process *process) {
     static const char *const unwinders[] = {"none", "libunwind", "backtrace"};
+    const struct trace_header *header = process->header;
     json_t *json = json_object();
     set_text(json, "unwinder", header->unwinder < 3 ? unwinders[header->unwinder] : "unknown");
     set_number(json, "native_depth", header->depth_native);
     set_number(json, "python_depth", header->depth_python);
     set_number(json, "module_scans", header->module_generation);
+    set_number(json, "native_stacks", count_stacks(process->profile, SITE_NATIVE));
+    set_number(json, "python_stacks", count_stacks(process->profile, SITE_PYTHON));
+    set_number(json, "waiting_stacks", count_stacks(process->profile, SITE_CALLER));
+    set_number(json, "python_places",
+               trace_record_count(process->trace, TRACE_SECTION_PYTHON_PLACES));
     return json;
 }
 
@@ -277,7 +314,7 @@ static json_t *info_tree(const struct job_process *process, struct symbols *symb
     set(root, "file", file_part(process));
     set(root, "process", process_part(process));
     set_number_if(root, "driver_version", header->driver_version != 0, header->driver_version);
-    set(root, "stacks", stacks_part(header));
+    set(root, "stacks", stacks_part(process));
     set(root, "features", features_part(header->features));
     set(root, "devices", devices_part(header));
     set(root, "sections", sections_part(process->trace));

@@ -3,7 +3,9 @@
  */
 #include "command.h"
 #include "render.h"
+#include "text.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -21,6 +23,7 @@ struct settings {
     const char *focus;
     const char *ignore;
     bool full_stacks;
+    bool source;
     bool debuginfod;
 };
 
@@ -46,6 +49,8 @@ static const struct option_row rows[] = {
     {"ignore", 0, OPTION_TEXT, AT(ignore), "REGEX", NULL, "no site with such a frame"},
     {"full-stacks", 0, OPTION_FLAG, AT(full_stacks), NULL, NULL,
      "print stacks whole, the frames of CUDA included"},
+    {"source", 0, OPTION_FLAG, AT(source), NULL, NULL,
+     "print the source line of each place, from files under the current directory"},
     {"debuginfod", 0, OPTION_FLAG, AT(debuginfod), NULL, NULL,
      "fetch missing debug information from the servers in DEBUGINFOD_URLS"},
 };
@@ -91,6 +96,8 @@ static bool compile(const char *option, const char *text, regex_t *pattern) {
 
 static int render(const struct settings *settings, const struct job *job, const struct view *view) {
     unsigned parts = (settings->leaks ? PART_LEAKS : 0u) | (settings->peak ? PART_PEAK : 0u);
+    char directory[PATH_MAX], clean[PATH_MAX];
+    const char *here = getcwd(directory, sizeof directory);
     struct report report = {
         .job = job,
         .view = view,
@@ -98,6 +105,8 @@ static int render(const struct settings *settings, const struct job *job, const 
         .by = (enum view_by)settings->by,
         .top = settings->top,
         .full_stacks = settings->full_stacks,
+        .source = settings->source,
+        .directory = here ? text_clean(clean, sizeof clean, here) : NULL,
         .colour = wants_colour(),
         .width = terminal_width(),
     };

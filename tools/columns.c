@@ -3,6 +3,7 @@
  */
 #include "columns.h"
 
+#include "code_owner.h"
 #include "text.h"
 
 #include <inttypes.h>
@@ -58,18 +59,18 @@ static void write_function(const struct view *view, const struct view_row *row, 
 
 static void write_file(const struct view *view, const struct view_row *row, char *out,
                        size_t size) {
-    const struct frame *blame = backtrace_blame(row->backtrace);
+    const struct frame *line = view_line(row);
     (void)view;
-    write_text(out, size, blame ? blame->file : NULL);
+    write_text(out, size, line ? line->file : NULL);
 }
 
 static void write_line(const struct view *view, const struct view_row *row, char *out,
                        size_t size) {
-    const struct frame *blame = backtrace_blame(row->backtrace);
+    const struct frame *line = view_line(row);
     (void)view;
     write_text(out, size, "");
-    if (blame && blame->line)
-        snprintf(out, size, "%u", blame->line);
+    if (line && line->line)
+        snprintf(out, size, "%u", line->line);
 }
 
 static void write_module(const struct view *view, const struct view_row *row, char *out,
@@ -83,6 +84,20 @@ static void write_call(const struct view *view, const struct view_row *row, char
                        size_t size) {
     (void)view;
     write_text(out, size, row->backtrace->label);
+}
+
+static void write_via(const struct view *view, const struct view_row *row, char *out, size_t size) {
+    (void)view;
+    write_text(out, size, view_is_via_caller(row) ? COLUMN_VIA_CALLER : NULL);
+}
+
+static void write_library(const struct view *view, const struct view_row *row, char *out,
+                          size_t size) {
+    const struct frame *blame = backtrace_blame(row->backtrace);
+    (void)view;
+    write_text(out, size, "");
+    if (blame)
+        code_library(blame, out, size);
 }
 
 /* Innermost first, separated by ";" as in folded stacks. */
@@ -125,6 +140,8 @@ const struct column column_table[] = {
     {"module", "MODULE", UNIT_TEXT, 0, write_module, -20, IN_CSV},
     {"call", "CALL", UNIT_TEXT, 0, write_call, -16, IN_CSV},
     {"stack", "STACK", UNIT_TEXT, 0, write_stack, -40, IN_CSV},
+    {"via", "VIA", UNIT_TEXT, 0, write_via, -14, IN_CSV},
+    {"library", "LIBRARY", UNIT_TEXT, 0, write_library, -20, IN_CSV},
 };
 const size_t column_count = sizeof column_table / sizeof *column_table;
 

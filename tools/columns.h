@@ -40,6 +40,9 @@ const struct column *column_by_key(const char *key);
 char *column_cell(const struct column *column, const struct view *view, const struct view_row *row,
                   bool readable, char out[CELL_BYTES]);
 
+/* In CSV and JSON, of a site whose line is that of the thread that waited for it. */
+#define COLUMN_VIA_CALLER "waiting_thread"
+
 /* "load_weights" or, without a name, "libfoo.so+0x1234"; without a stack, why there is none. */
 char *column_frame_name(const struct frame *frame, char *out, size_t size);
 

@@ -153,6 +153,7 @@ static void read_site(struct profile_site *site, const struct trace_site *record
     site->flags = record->flags;
     site->native_stack = record->native_stack;
     site->python_stack = record->python_stack;
+    site->called_from = record->called_from;
     site->live_bytes = holding->bytes;
     site->live_count = holding->count;
     site->allocs = record->allocs + record->late_allocs;

@@ -53,10 +53,11 @@ struct profile_site {
     uint8_t ledger;
     uint8_t kind;
     uint16_t device;
-    uint32_t flags;        /* TRACE_SITE_OTHER, TRACE_SITE_SEGMENT */
+    uint32_t flags;        /* TRACE_SITE_OTHER, TRACE_SITE_SEGMENT, TRACE_SITE_VARIES */
     uint32_t native_stack; /* refs; 0: none */
     uint32_t python_stack;
-    uint64_t live_bytes; /* what its slots hold */
+    uint32_t called_from; /* Python stack of the thread that waited for it */
+    uint64_t live_bytes;  /* what its slots hold */
     uint64_t live_count;
     uint64_t allocs;
     uint64_t alloc_bytes;

@@ -22,6 +22,8 @@ struct report {
     enum view_by by;
     size_t top; /* rows a table shows; the rest is one more row */
     bool full_stacks;
+    bool source;           /* with the source text of each blame's line */
+    const char *directory; /* cleaned; files in it are named relative to it; NULL: none are */
     bool colour;
     size_t width; /* columns of the terminal */
 };

@@ -174,6 +174,11 @@ static json_t *site_json(struct json_report *json, const struct view_row *row) {
     json_object_set_new(site, "call", text_or_null(row->backtrace->label));
     json_object_set_new(site, "blame", blame_json(backtrace_blame(row->backtrace)));
     json_object_set_new(site, "stack", stack_json(json, row->backtrace));
+    json_object_set_new(site, "called_from",
+                        row->caller ? stack_json(json, row->caller) : json_null());
+    json_object_set_new(site, "called_from_varies", json_boolean(row->caller_varies));
+    json_object_set_new(site, "via",
+                        view_is_via_caller(row) ? json_string(COLUMN_VIA_CALLER) : json_null());
     return site;
 }
 

@@ -36,6 +36,32 @@ static const char *stack_source(const struct trace_header *header) {
     return "";
 }
 
+static bool is_about_python(const char *note) {
+    return strncmp(note, "Python stacks ", 14) == 0;
+}
+
+/* The text of a note; NULL: there is none at this index. */
+static const char *note_text(const struct job_process *process, size_t index) {
+    const struct trace_note *note = trace_record(process->trace, TRACE_SECTION_NOTES, index);
+    return note ? trace_string(process->trace, note->text) : NULL;
+}
+
+/* Why Python stacks are missing, or end at some time: what the library noted. */
+static void print_python_state(const struct painter *painter, const struct job_process *process) {
+    size_t count = trace_record_count(process->trace, TRACE_SECTION_NOTES);
+    char clean[1024];
+    bool told = false;
+    for (size_t i = 0; i < count; i++) {
+        const char *text = note_text(process, i);
+        if (!text || !is_about_python(text))
+            continue;
+        fprintf(painter->out, "  %s\n", text_clean(clean, sizeof clean, text));
+        told = true;
+    }
+    if (!told && process->header->losses[TRACE_LOSS_PYTHON_REFUSED])
+        fputs("  Python stacks were not read: the interpreter is not supported\n", painter->out);
+}
+
 static void print_process(const struct painter *painter, const struct job_process *process) {
     char end[128], duration[TEXT_BYTES], rank[32] = "";
     const struct trace_header *header = process->header;
@@ -52,6 +78,7 @@ static void print_process(const struct painter *painter, const struct job_proces
         fprintf(painter->out, ", last allocation at %s",
                 text_duration(duration, process->profile->end_of_work_ns));
     fprintf(painter->out, "%s\n", stack_source(header));
+    print_python_state(painter, process);
     if (framework_silent_tensors(process->trace))
         fprintf(painter->out, "  PyTorch's tensors are in the driver ledger: %s\n",
                 framework_silent_tensors(process->trace));
@@ -472,10 +499,9 @@ static void print_notes(const struct painter *painter) {
         print_state_notes(painter, process, &any);
         size_t count = trace_record_count(process->trace, TRACE_SECTION_NOTES);
         for (size_t n = 0; n < count; n++) {
-            const struct trace_note *note = trace_record(process->trace, TRACE_SECTION_NOTES, n);
-            const char *text = note ? trace_string(process->trace, note->text) : NULL;
+            const char *text = note_text(process, n);
             char clean[1024], line[1100];
-            if (!text)
+            if (!text || is_about_python(text)) /* which the head has told */
                 continue;
             snprintf(line, sizeof line, "pid %" PRIu32 ": %s", process->header->pid,
                      text_clean(clean, sizeof clean, text));

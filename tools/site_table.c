@@ -3,10 +3,13 @@
  */
 #include "site_table.h"
 
+#include "code_owner.h"
 #include "columns.h"
+#include "source.h"
 #include "text.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 
 #define STACK_FRAMES  8 /* shown under a row, the blame's own among them */
@@ -17,11 +20,13 @@
 /* ---- frames ---------------------------------------------------------------------------------- */
 
 /* "function  file:line", fitted: a file loses its beginning first, then a function its end. */
-static void describe_place(const struct frame *frame, char *place, size_t size) {
-    if (frame->file && frame->line)
-        snprintf(place, size, "%s:%u", frame->file, frame->line);
-    else if (frame->file)
-        snprintf(place, size, "%s", frame->file);
+static void describe_place(const struct painter *painter, const struct frame *frame, char *place,
+                           size_t size) {
+    const char *file = frame->file ? painter_file(painter, frame->file) : NULL;
+    if (file && frame->line)
+        snprintf(place, size, "%s:%u", file, frame->line);
+    else if (file)
+        snprintf(place, size, "%s", file);
     else
         snprintf(place, size, "%s",
                  frame->function && frame->module ? text_basename(frame->module) : "");
@@ -47,7 +52,7 @@ static void print_fitted(const struct painter *painter, const char *name, const 
 static void print_frame(const struct painter *painter, const struct frame *frame, size_t columns) {
     char name[CELL_BYTES], place[CELL_BYTES];
     column_frame_name(frame, name, sizeof name - 16);
-    describe_place(frame, place, sizeof place);
+    describe_place(painter, frame, place, sizeof place);
     if (frame->inlined && columns > WHERE_MIN) {
         print_fitted(painter, name, place, columns - 10);
         fputs(" (inlined)", painter->out);
@@ -64,31 +69,145 @@ static void begin_line(const struct painter *painter) {
     fprintf(painter->out, "%*s", STACK_INDENT, "");
 }
 
-/* The frames around the blame, or with --full-stacks all of them. */
-static void print_stack(const struct painter *painter, const struct view_row *row) {
-    const struct backtrace *backtrace = row->backtrace;
-    bool full = painter->report->full_stacks;
-    unsigned first = full ? 0 : backtrace->blame + 1, shown = 1;
+static size_t line_columns(const struct painter *painter) {
     size_t width = painter->report->width;
-    size_t columns = width > STACK_INDENT + WHERE_MIN ? width - STACK_INDENT : WHERE_MIN;
-    bool at_main = !full && backtrace->blame < backtrace->count &&
-                   is_main(backtrace->frames[backtrace->blame]);
-    unsigned i = first;
-    for (; i < backtrace->count && !at_main && (full || shown < STACK_FRAMES); i++, shown++) {
+    return width > STACK_INDENT + WHERE_MIN ? width - STACK_INDENT : WHERE_MIN;
+}
+
+/* What of a stack stands under a row. */
+struct excerpt {
+    const struct backtrace *backtrace;
+    unsigned first;
+    unsigned frames; /* at most */
+    bool python;     /* only Python frames */
+};
+
+static bool is_left_out(const struct excerpt *excerpt, const struct frame *frame) {
+    return excerpt->python && !frame->python;
+}
+
+static void print_excerpt(const struct painter *painter, const struct excerpt *excerpt) {
+    const struct backtrace *backtrace = excerpt->backtrace;
+    bool full = painter->report->full_stacks, at_main = false;
+    unsigned shown = 0, more = 0;
+    for (unsigned i = excerpt->first; i < backtrace->count && !at_main; i++) {
+        const struct frame *frame = backtrace->frames[i];
+        if (is_left_out(excerpt, frame))
+            continue;
+        if (shown == excerpt->frames) {
+            more++;
+            continue;
+        }
         begin_line(painter);
-        print_frame(painter, backtrace->frames[i], columns);
+        print_frame(painter, frame, line_columns(painter));
         fputc('\n', painter->out);
-        at_main = !full && is_main(backtrace->frames[i]);
+        shown++;
+        at_main = !full && is_main(frame);
     }
-    if (!at_main && i < backtrace->count) {
+    if (more) {
         begin_line(painter);
-        fprintf(painter->out, "... %u more, see --full-stacks\n", backtrace->count - i);
+        fprintf(painter->out, "... %u more, see --full-stacks\n", more);
     } else if (!at_main && (backtrace->flags & (TRACE_STACK_TRUNCATED | TRACE_STACK_INCOMPLETE))) {
         begin_line(painter);
         fprintf(painter->out, "... %s\n",
                 backtrace->flags & TRACE_STACK_TRUNCATED ? "outer frames are past the depth limit"
                                                          : "unwinding went no further");
     }
+}
+
+/* The callers of the line that the row names; below a stack of CUDA, PyTorch and the threads that
+   run its nodes, those of the thread that waited are what tells. */
+static void print_callers(const struct painter *painter, const struct view_row *row) {
+    bool via = view_is_via_caller(row), by_library = painter->report->by == BY_LIBRARY;
+    const struct backtrace *backtrace = via ? row->caller : row->backtrace;
+    const struct frame *blame = backtrace_blame(backtrace);
+    if (blame && is_main(blame) && !by_library)
+        return;
+    struct excerpt excerpt = {.backtrace = backtrace,
+                              .first = backtrace->blame + (via || !by_library),
+                              .frames = STACK_FRAMES - 1,
+                              .python = blame && blame->python};
+    print_excerpt(painter, &excerpt);
+}
+
+static void print_stack(const struct painter *painter, const struct view_row *row) {
+    if (!painter->report->full_stacks) {
+        print_callers(painter, row);
+        return;
+    }
+    print_excerpt(painter, &(struct excerpt){.backtrace = row->backtrace, .frames = UINT_MAX});
+    if (!row->caller)
+        return;
+    begin_line(painter);
+    fputs("while this thread waited:\n", painter->out);
+    print_excerpt(painter, &(struct excerpt){.backtrace = row->caller, .frames = UINT_MAX});
+}
+
+/* ---- what a row is about --------------------------------------------------------------------- */
+
+/* "AddmmBackward0, called from  train.py:57 (waits)" */
+static void print_via_caller(const struct painter *painter, const struct view_row *row,
+                             size_t columns) {
+    const struct frame *blame = backtrace_blame(row->backtrace);
+    char name[CELL_BYTES], place[CELL_BYTES];
+    snprintf(name, sizeof name, "%s", row->backtrace->count ? "(unknown)" : "(no stack)");
+    if (blame)
+        column_frame_name(blame, name, sizeof name - 32);
+    strcat(name, row->blames_vary ? " and others, called from" : ", called from");
+    describe_place(painter, view_line(row), place, sizeof place - 8);
+    strcat(place, " (waits)");
+    print_fitted(painter, name, place, columns);
+}
+
+static void print_library(const struct painter *painter, const struct frame *blame,
+                          size_t columns) {
+    char name[CODE_LIBRARY_BYTES], place[CELL_BYTES];
+    code_library(blame, name, sizeof name);
+    const char *path = blame->python ? blame->file : blame->module;
+    bool is_file = path && strcmp(name, text_basename(path)) == 0;
+    snprintf(place, sizeof place, "%s", is_file ? painter_file(painter, path) : "");
+    print_fitted(painter, name[0] ? name : "(unknown)", place, columns);
+}
+
+static void print_subject(const struct painter *painter, const struct view_row *row,
+                          size_t columns) {
+    const struct frame *blame = backtrace_blame(row->backtrace);
+    if (painter->report->by == BY_LINE && view_is_via_caller(row))
+        print_via_caller(painter, row, columns);
+    else if (!blame)
+        fputs(row->other ? "(other): sites that found no room" : "(no stack)", painter->out);
+    else if (painter->report->by == BY_LIBRARY)
+        print_library(painter, blame, columns);
+    else
+        print_frame(painter, blame, columns);
+    fputc('\n', painter->out);
+}
+
+/* Where the thread stood that waited for it, unless the row says so. */
+static void print_caller(const struct painter *painter, const struct view_row *row) {
+    const struct frame *line = row->caller ? backtrace_blame(row->caller) : NULL;
+    char place[CELL_BYTES];
+    bool told = painter->report->by == BY_LINE && view_is_via_caller(row);
+    if (!line || (told && !row->caller_varies))
+        return;
+    begin_line(painter);
+    if (!told) {
+        describe_place(painter, line, place, sizeof place - 40);
+        strcat(place, row->caller_varies ? " (waits), and from other lines" : " (waits)");
+        print_fitted(painter, "called from", place, line_columns(painter));
+    } else
+        fputs("when last seen: it was called from other lines as well", painter->out);
+    fputc('\n', painter->out);
+}
+
+static void print_source(const struct painter *painter, const struct view_row *row) {
+    const struct frame *line = view_line(row);
+    char text[SOURCE_BYTES], cut[SOURCE_BYTES];
+    if (!painter->report->source || !line || !source_line(line->file, line->line, text))
+        return;
+    begin_line(painter);
+    fprintf(painter->out, "| %s\n",
+            text_keep_start(cut, sizeof cut, text, line_columns(painter) - 2));
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -168,16 +287,13 @@ static void print_row(const struct painter *painter, const struct site_table *ta
                       const struct view_row *row, size_t used) {
     size_t width = painter->report->width;
     size_t columns = width > used + WHERE_MIN ? width - used : WHERE_MIN;
-    const struct frame *blame = backtrace_blame(row->backtrace);
     print_figures(painter, table, row);
-    if (blame)
-        print_frame(painter, blame, columns);
-    else
-        fputs(row->other ? "(other): sites that found no room" : "(no stack)", painter->out);
-    fputc('\n', painter->out);
+    print_subject(painter, row, columns);
     painter_style(painter, "2");
+    print_source(painter, row);
     print_owner(painter, row);
     print_origin(painter, row);
+    print_caller(painter, row);
     print_stack(painter, row);
     painter_style(painter, "0");
 }

@@ -3,6 +3,7 @@
  */
 #include "view.h"
 
+#include "code_owner.h"
 #include "progress.h"
 #include "text.h"
 
@@ -46,9 +47,15 @@ static bool stack_matches(const regex_t *pattern, const struct backtrace *backtr
     return false;
 }
 
-static bool site_passes(const struct view_filter *filter, const struct backtrace *backtrace) {
-    return (!filter->focus || stack_matches(filter->focus, backtrace)) &&
-           (!filter->ignore || !stack_matches(filter->ignore, backtrace));
+static bool site_matches(const regex_t *pattern, const struct backtrace *backtrace,
+                         const struct backtrace *caller) {
+    return stack_matches(pattern, backtrace) || (caller && stack_matches(pattern, caller));
+}
+
+static bool site_passes(const struct view_filter *filter, const struct backtrace *backtrace,
+                        const struct backtrace *caller) {
+    return (!filter->focus || site_matches(filter->focus, backtrace, caller)) &&
+           (!filter->ignore || !site_matches(filter->ignore, backtrace, caller));
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
@@ -132,6 +139,16 @@ bool view_is_released(const struct view_row *row) {
     return row->values[MEASURE_LIVE_BYTES] < row->values[MEASURE_END_OF_WORK_BYTES] / 10.0;
 }
 
+bool view_is_via_caller(const struct view_row *row) {
+    const struct frame *blame = backtrace_blame(row->backtrace);
+    return row->caller && backtrace_blame(row->caller) && !row->backtrace->own &&
+           !(blame && blame->python);
+}
+
+const struct frame *view_line(const struct view_row *row) {
+    return backtrace_blame(view_is_via_caller(row) ? row->caller : row->backtrace);
+}
+
 static bool can_be_pool(const struct profile_site *site) {
     enum trace_group group = trace_kind_group(site->kind);
     return site->ledger == TRACE_LEDGER_DRIVER &&
@@ -155,7 +172,8 @@ static void fill_growth(struct view_row *row, const struct job_process *owner,
 }
 
 static void fill_row(struct view *view, struct view_row *row, size_t process,
-                     const struct profile_site *site, const struct backtrace *backtrace) {
+                     const struct profile_site *site, const struct backtrace *backtrace,
+                     const struct backtrace *caller) {
     const struct job_process *owner = &view->job->processes[process];
     *row = (struct view_row){
         .process = process,
@@ -169,6 +187,8 @@ static void fill_row(struct view *view, struct view_row *row, size_t process,
         .ordinal = site->device,
         .device = job_device_of(view->job, owner, site->device),
         .backtrace = backtrace,
+        .caller = caller,
+        .caller_varies = site->flags & TRACE_SITE_VARIES,
         .values = {[MEASURE_AT_PEAK_BYTES] = site->at_peak_bytes,
                    [MEASURE_END_OF_WORK_BYTES] = site->end_of_work_bytes,
                    [MEASURE_END_OF_WORK_COUNT] = site->end_of_work_count,
@@ -209,8 +229,12 @@ static bool collect_sites(struct view *view, struct backtraces *backtraces,
                 continue;
             const struct backtrace *backtrace =
                 backtraces_find(backtraces, process->trace, site->native_stack, site->python_stack);
-            if (site_passes(filter, backtrace))
-                fill_row(view, &view->sites[view->site_count++], p, site, backtrace);
+            const struct backtrace *caller =
+                site->called_from
+                    ? backtraces_find(backtraces, process->trace, 0, site->called_from)
+                    : NULL;
+            if (site_passes(filter, backtrace, caller))
+                fill_row(view, &view->sites[view->site_count++], p, site, backtrace, caller);
         }
     }
     progress_end(&progress);
@@ -247,7 +271,7 @@ struct group_key {
     uint8_t ledger;
     uint8_t kind;
     uint8_t other;
-    uint8_t padding;
+    uint8_t via_caller;
 };
 
 struct group {
@@ -258,6 +282,20 @@ struct group {
     size_t last_process;
 };
 
+/* A line of Python is one, whatever function, lambda or comprehension it is part of. */
+static void key_by_line(struct group_key *key, const struct view_row *site) {
+    const struct frame *line = view_line(site);
+    key->via_caller = view_is_via_caller(site);
+    key->file = line->file;
+    key->place = line->line;
+    if (!line->python || !line->line)
+        key->function = line->function;
+    if (!line->python) {
+        key->module = line->module;
+        key->place = line->function ? line->line : line->offset;
+    }
+}
+
 static struct group_key key_of(const struct view_row *site, const struct view_grouping *grouping) {
     const struct frame *blame = backtrace_blame(site->backtrace);
     struct group_key key = {.device = site->device,
@@ -265,23 +303,35 @@ static struct group_key key_of(const struct view_row *site, const struct view_gr
                             .kind = site->kind,
                             .other = site->other,
                             .process = grouping->per_process ? site->process : 0};
+    char library[CODE_LIBRARY_BYTES];
     if (grouping->by == BY_STACK)
         key.stack = site->backtrace->hash;
-    if (!blame)
+    else if (grouping->by == BY_LINE && view_line(site))
+        key_by_line(&key, site);
+    if (!blame || grouping->by == BY_LINE)
         return key;
     key.module = blame->module;
-    if (blame->python && grouping->by == BY_LIBRARY)
-        key.file = blame->file;
-    if (grouping->by == BY_LIBRARY || grouping->by == BY_STACK)
-        return key;
-    key.function = blame->function;
-    if (!blame->function)
-        key.place = blame->offset;
-    if (grouping->by == BY_LINE) {
-        key.file = blame->file;
-        key.place = blame->function ? blame->line : blame->offset;
+    if (grouping->by == BY_LIBRARY && blame->python)
+        key.place = text_hash(TEXT_HASH_START, code_library(blame, library, sizeof library));
+    if (grouping->by == BY_FUNCTION) {
+        key.function = blame->function;
+        key.file = blame->python ? blame->file : NULL;
+        key.place = blame->function ? 0 : blame->offset;
     }
     return key;
+}
+
+/* The line that a row says it was called from. */
+static bool same_caller(const struct view_row *left, const struct view_row *right) {
+    const struct frame *a = left->caller ? backtrace_blame(left->caller) : NULL;
+    const struct frame *b = right->caller ? backtrace_blame(right->caller) : NULL;
+    return a && b ? a->file == b->file && a->line == b->line : a == b;
+}
+
+static bool same_name(const struct view_row *left, const struct view_row *right) {
+    const struct frame *a = backtrace_blame(left->backtrace);
+    const struct frame *b = backtrace_blame(right->backtrace);
+    return a && b ? a->function == b->function : a == b;
 }
 
 static void join(struct group *group, const struct view_row *site, enum measure sort) {
@@ -289,9 +339,12 @@ static void join(struct group *group, const struct view_row *site, enum measure 
     row->stacks++;
     row->processes += site->process != group->last_process;
     group->last_process = site->process;
+    row->blames_vary |= !same_name(row, site);
+    row->caller_varies |= site->caller_varies || !same_caller(row, site);
     if (site->values[sort] > group->largest) {
         group->largest = site->values[sort];
         row->backtrace = site->backtrace;
+        row->caller = site->caller;
         memcpy(row->id, site->id, sizeof row->id);
     }
     row->segments |= site->segments;

@@ -56,6 +56,9 @@ struct view_row {
     uint32_t device;                   /* index in job.devices, or DEVICE_NONE */
     uint32_t total;                    /* index in view.sums */
     const struct backtrace *backtrace; /* of the largest of them */
+    const struct backtrace *caller;    /* of the thread that waited for it; NULL: not known */
+    bool caller_varies;                /* or it was another one at another time */
+    bool blames_vary;                  /* its sites have blames of several names */
     char id[SITE_ID_BYTES];
     uint64_t values[MEASURE_LIMIT];
     uint64_t cache[MEASURE_LIMIT]; /* of live and end of work, what is PyTorch's cache */
@@ -91,6 +94,12 @@ bool view_is_cache(const struct view_row *row);
 /* Whether it was live at the end of work and less than a tenth of it was left at exit: not what a
    program keeps, but what its end freed. */
 bool view_is_released(const struct view_row *row);
+
+/* The frame whose line a row stands under: the blame, or where that is no line of the program's
+   own, the blame of the thread that waited for it. NULL: nobody. */
+const struct frame *view_line(const struct view_row *row);
+/* Whether that is the waiting thread's. */
+bool view_is_via_caller(const struct view_row *row);
 
 /* False only when memory is exhausted. */
 bool view_build(struct view *view, const struct job *job, struct backtraces *backtraces,
