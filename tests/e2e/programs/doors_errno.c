@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(door, "dlsym"))
         found = dlsym(driver, "cuMemAlloc_v2");
     else if (!strcmp(door, "dlvsym"))
-        found = dlvsym(RTLD_DEFAULT, "pthread_create", "GLIBC_2.34");
+        found = dlvsym(RTLD_DEFAULT, "dladdr", "GLIBC_2.34");
     else if (!strcmp(door, "dlclose"))
         found = dlclose(driver) == 0 ? driver : NULL;
     int after = errno;

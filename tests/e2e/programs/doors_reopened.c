@@ -1,11 +1,12 @@
 /*
  * Opens the driver, asks it and closes it again, as often as the argument says; then opens it once
- * more and works with it.
+ * more and works with it. Each time it lies at another address.
  */
 #include "cuda_sim.h"
 #include "ledger.h"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
 
 typedef CUresult proc_v2(const char *, void **, int, uint64_t, void *);
 
@@ -30,14 +31,23 @@ PLACE void work(void *driver) {
     MUST(GIVE(block, cuMemFree_v2_found(block)));
 }
 
+/* True if the driver was unloaded. Something else is then where it was. */
+static bool open_and_close(void) {
+    Dl_info info;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    MUST(!driver || !dlsym(driver, "cuMemAlloc_v2"));
+    MUST(!dladdr(dlsym(driver, "cuInit"), &info));
+    MUST(dlclose(driver));
+    if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD))
+        return false;
+    return mmap(info.dli_fbase, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
+                -1, 0) == info.dli_fbase;
+}
+
 int main(int argc, char **argv) {
     int times = argc > 1 ? atoi(argv[1]) : 0, gone = 0;
-    for (int i = 0; i < times; i++) {
-        void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-        MUST(!driver || !dlsym(driver, "cuMemAlloc_v2"));
-        MUST(dlclose(driver));
-        gone += dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD) == NULL;
-    }
+    for (int i = 0; i < times; i++)
+        gone += open_and_close();
     printf("unloaded %d times\n", gone);
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     MUST(!driver);
