@@ -60,7 +60,7 @@ python_row() {
     read -r added without < <(env LD_LIBRARY_PATH="$build/simgpu" LD_PRELOAD="$build/libcuheap.so" \
         CUHEAP_OUT="$work/%p.trace" CUHEAP_STACKS=python \
         "$python" "$here/python_stack.py" "$build/python/probe.so" "$depth" 2000 $((turns * 40)))
-    echo "python stack of $depth frames: $added ns (CPython $version; a pair without it: $without ns)"
+    echo "python stack of $depth frames: $added ns (CPython $version, a pair without: $without ns)"
 }
 
 echo

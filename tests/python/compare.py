@@ -4,9 +4,9 @@
     compare.py CUHEAP FOLDER [--teardown | --refused]
 
 FOLDER has traces (PID.trace) and the notes of the same processes (notes.PID.json, see notes.py).
-Each allocation noted must be in its process's trace under its very stack: file, line and function of
-each frame (the qualified name from 3.11 on), the innermost 128; and nothing else may be there. Each
-has its own size, so that the bytes of a stack tell that they are the same allocations. With
+Each allocation noted must be in its process's trace under its very stack: file, line and function
+of each frame (the qualified name from 3.11 on), the innermost 128; and nothing else may be there.
+Each has its own size, so that the bytes of a stack tell that they are the same allocations. With
 --teardown more allocations than noted may be there, without Python frames or under a stack noted:
 those of threads that went on while the interpreter ended. --refused is for refused.py: no Python
 frames, native ones as ever, and one note that says why.
@@ -37,7 +37,7 @@ MAY_LOSE = (
 
 
 def ask(cuheap, command, trace):
-    return json.loads(subprocess.run([cuheap, command, "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
+    return json.loads(subprocess.check_output([cuheap, command, "--json", trace]))
 
 
 def as_kept(name):
@@ -49,25 +49,39 @@ def noted_stacks(notes):
     """{frames: [allocations, bytes]}, and the allocations too deep to be kept whole."""
     stacks, truncated = collections.defaultdict(lambda: [0, 0]), 0
     for count, size, frames in notes["stacks"]:
-        kept = tuple((as_kept(file), line, as_kept(qualified or function)) for file, line, function, qualified in frames[:DEPTH])
+        kept = tuple(
+            (as_kept(file), line, as_kept(qualified or function))
+            for file, line, function, qualified in frames[:DEPTH]
+        )
         stacks[kept][0] += count
         stacks[kept][1] += size
         truncated += count if len(frames) > DEPTH else 0
     return stacks, truncated
 
 
+def frames_of(report, site):
+    stack = report["stacks"][site["stack"]] if site["stack"] is not None else []
+    return [report["frames"][i] for i in stack]
+
+
 def reported_stacks(report):
     stacks = collections.defaultdict(lambda: [0, 0])
     for site in report["sites"]:
-        frames = [report["frames"][i] for i in report["stacks"][site["stack"]]] if site["stack"] is not None else []
-        kept = tuple((f["file"] or "", f["line"], f["function"]) for f in frames if f["kind"] == "python")
+        kept = tuple(
+            (frame["file"] or "", frame["line"], frame["function"])
+            for frame in frames_of(report, site)
+            if frame["kind"] == "python"
+        )
         stacks[kept][0] += site["allocs"]
         stacks[kept][1] += site["live_bytes"]
     return stacks
 
 
 def describe(stack):
-    lines = ["%s:%s %s" % (os.path.basename(file)[:40], line, function[:40]) for file, line, function in stack[:12]]
+    lines = [
+        "%s:%s %s" % (os.path.basename(file)[:40], line, function[:40])
+        for file, line, function in stack[:12]
+    ]
     more = ["... %d in all" % len(stack)] if len(stack) > 12 else []
     return " < ".join(lines + more) or "(no Python frames)"
 
@@ -80,7 +94,8 @@ def differences(noted, reported, teardown):
             continue
         if tuple(said) != tuple(found):
             wrong = max(abs(said[0] - found[0]), 1)
-            yield wrong, "noted %d allocations of %d bytes, reported %d of %d: %s" % (*said, *found, describe(stack))
+            sums = "noted %d allocations of %d bytes, reported %d of %d: " % (*said, *found)
+            yield wrong, sums + describe(stack)
 
 
 def complaints(cuheap, trace, report, truncated):
@@ -89,8 +104,9 @@ def complaints(cuheap, trace, report, truncated):
         for name, count in process["losses"].items():
             if count and name not in MAY_LOSE:
                 yield count, "lost: %s %d" % (name, count)
-        if process["losses"]["stack_truncated"] < truncated:
-            yield 1, "%d stacks are truncated, said of %d" % (truncated, process["losses"]["stack_truncated"])
+        said = process["losses"]["stack_truncated"]
+        if said < truncated:
+            yield 1, "%d stacks are truncated, said of %d" % (truncated, said)
     for note in ask(cuheap, "info", trace)["notes"]:
         if "ython" in note:
             yield 1, "the trace notes: " + note
@@ -101,7 +117,7 @@ def compare_refused(cuheap, folder):
     (trace,) = glob.glob(os.path.join(folder, "*.trace"))
     report = ask(cuheap, "report", trace)
     said = [note for note in ask(cuheap, "info", trace)["notes"] if "ython" in note]
-    frames = [report["frames"][i] for site in report["sites"] for i in report["stacks"][site["stack"]]]
+    frames = [frame for site in report["sites"] for frame in frames_of(report, site)]
     sites = [(site["allocs"], site["live_bytes"]) for site in report["sites"]]
     if sites != [(1, REFUSED_BYTES)]:
         yield 1, "not one allocation of %d bytes: %s" % (REFUSED_BYTES, sites)
@@ -131,7 +147,7 @@ def compare(cuheap, folder, teardown):
             continue
         wrong += complaints(cuheap, trace, report, truncated)
         wrong += differences(noted, reported_stacks(report), teardown)
-    wrong += [(1, "no notes of the process of " + os.path.basename(trace)) for trace, _ in traces.values()]
+    wrong += [(1, "no notes of process %d" % pid) for pid in traces]
     return checks, wrong
 
 

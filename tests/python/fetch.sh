@@ -28,8 +28,10 @@ fi
 apt_of() {
     local state=$build/pythons/apt-$1 command=$2
     shift 2
-    "$command" -qq -o Dir::Etc::SourceList="$state/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o Dir::State="$state" -o Dir::State::Lists="$state/lists" -o Dir::State::Status="$state/status" \
+    "$command" -qq \
+        -o Dir::Etc::SourceList="$state/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+        -o Dir::State="$state" -o Dir::State::Lists="$state/lists" \
+        -o Dir::State::Status="$state/status" \
         -o Dir::Cache="$state" -o Dir::Cache::Archives="$state/archives" -o Dir::Log="$state" \
         -o Acquire::Languages=none -o APT::Sandbox::User= -o Debug::NoLocking=1 "$@"
 }
@@ -39,7 +41,7 @@ prepare_suite() {
     mkdir -p "$state/lists/partial" "$state/archives/partial"
     : >"$state/status"
     echo "deb [signed-by=$keyring] $mirror $1 main" >"$state/sources.list"
-    timeout 300 bash -c "$(declare -f apt_of); build='$build'; apt_of $1 apt-get update" >"$state/log" 2>&1 &&
+    apt_of "$1" apt-get -o Acquire::http::Timeout=60 update >"$state/log" 2>&1 &&
         ! grep -q '^[EW]:' "$state/log"
 }
 
@@ -69,8 +71,8 @@ fetch_one() {
     local suite=$1 name=$2 folder=$build/pythons/$2 archives=$build/pythons/apt-$1/archives deb libc
     rm -rf "$folder" "$archives"/*.deb
     mkdir -p "$folder/root"
-    apt_of "$suite" apt-get install -y --no-install-recommends --download-only "$name" >"$folder/log" 2>&1 ||
-        return 1
+    apt_of "$suite" apt-get install -y --no-install-recommends --download-only "$name" \
+        >"$folder/log" 2>&1 || return 1
     libc=$(find "$archives" -name 'libc6_*.deb' | sed 's/.*libc6_\([0-9.]*[0-9]\).*/\1/')
     for deb in "$archives"/*.deb; do
         case $(basename "$deb") in

@@ -1,6 +1,6 @@
 #!/bin/bash
-# interpreters.sh BUILD: the CPythons of this machine, one a line: VERSION PATH, VERSION like 3.12.1,
-# with a "t" behind it where the build is free-threaded. Looks at python3 and python3.N on PATH, at
+# interpreters.sh BUILD: the CPythons here, one a line: VERSION PATH, VERSION like 3.12.1, with a
+# "t" behind it where the build is free-threaded. Looks at python3 and python3.N on PATH, at
 # pyenv's, at those that `make check-pythons` fetched into BUILD/pythons and at $CUHEAP_PYTHONS
 # (paths). Each real binary once, oldest version first. Called by run.sh and soak.sh.
 set -u
@@ -22,7 +22,7 @@ candidates() {
 describe='import os, sys, ctypes, threading
 binary = os.path.realpath("/proc/self/exe")
 if sys.implementation.name == "cpython":
-    version = "%d.%d.%d" % sys.version_info[:3] + ("t" if "t" in getattr(sys, "abiflags", "") else "")
+    version = "%d.%d.%d" % sys.version_info[:3] + "t" * ("t" in sys.abiflags)
     started = "/pythons/" in sys.argv[1] or "python" not in os.path.basename(binary)
     print(version, os.path.realpath(sys.argv[1]) if started else binary)'
 

@@ -28,7 +28,7 @@ case_of() {
     shift 5
     output=$(traced "$folder" "$stacks" "$python" "$here/$program" "$folder" "$@" 2>&1)
     rc=$?
-    grep '^absent: ' <<<"$output" | sort -u | sed "s/^absent: \(.*\)/[SKIP] python::$name: no \1/"
+    grep '^absent: ' <<<"$output" | sort -u | sed "s/^absent: \(.*\)/[SKIP] python::\1: no \1/"
     output=$(grep -v '^absent: ' <<<"$output")
     if [ $rc -ne 0 ] || [ -n "$output" ]; then
         printf '%s\nexit status %d\n' "$output" $rc
@@ -44,6 +44,7 @@ case_of() {
 
 cases_of() {
     local version=$1 python=$2 stacks
+    echo "== CPython $version, $python"
     if [[ $version == 3.[0-7].* ]]; then
         case_of "refused-$version" "$python" native,python --refused refused.py
         return
@@ -51,14 +52,15 @@ cases_of() {
     case_of "situations-$version" "$python" native,python '' situations.py
     case_of "teardown-$version" "$python" native,python --teardown teardown.py
     for stacks in python full; do
-        case_of "stacks=$stacks-$version" "$python" $stacks '' situations.py nested generators quicksort
+        case_of "stacks=$stacks-$version" "$python" $stacks '' \
+            situations.py nested generators quicksort
     done
 }
 
 running=0
 while read -r version python; do
     [ -n "$version" ] || continue
-    { echo "== CPython $version, $python" && cases_of "$version" "$python"; } >"$work/$version.log" 2>&1 &
+    cases_of "$version" "$python" >"$work/$version.log" 2>&1 &
     running=$((running + 1))
     [ $running -lt "$(nproc)" ] || { wait -n && running=$((running - 1)); }
 done <<<"$interpreters"
@@ -73,5 +75,6 @@ while read -r version _; do
     [ -n "$version" ] && cat "$work/$version.log"
 done <<<"$interpreters" | tee "$work/all"
 passed=$(grep -c '^\[PASS\]' "$work/all") failed=$(grep -c '^\[FAIL\]' "$work/all")
-echo "[====] Synthesis: Tested: $((passed + failed)) | Passing: $passed | Failing: $failed | Crashing: 0"
+tested=$((passed + failed))
+echo "[====] Synthesis: Tested: $tested | Passing: $passed | Failing: $failed | Crashing: 0"
 [ "$failed" -eq 0 ]

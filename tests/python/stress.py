@@ -1,8 +1,8 @@
 """Allocates under stress for a while: stress.py FOLDER SECONDS SEED
 
-Threads allocate from nested calls, generators, exceptions, callbacks, code made by exec, comprehensions,
-in an order by the seed, while others collect garbage, look at all threads' frames, make and drop code
-and switch tracing on and off. Notes go to FOLDER as from situations.py. CPython 3.8 and later.
+Threads allocate from nested calls, generators, exceptions, callbacks, comprehensions and code made
+by exec, in an order by the seed, while others collect garbage, look at all threads' frames and
+switch tracing on and off. Notes go to FOLDER as from situations.py. CPython 3.8 and later.
 """
 
 import contextlib
