@@ -42,7 +42,7 @@ SIM      := $(O)/simgpu/libcuda.so.1 $(O)/simgpu/libcudart.so $(O)/simgpu/libcud
 
 # ---- what people call ------------------------------------------------------------------------------
 .PHONY: all setup demo check check-unit check-e2e check-stress check-asan check-tsan check-gate \
-        check-python check-pythons bench soak install uninstall format lint help clean programs
+        check-python check-pythons check-torch bench soak install uninstall format lint help clean programs
 all: $(O)/libcuheap.so $(O)/cuheap $(SIM) ## build library, tool and simulated GPU
 
 setup: ## install what building and testing need (Debian, Ubuntu); elsewhere print it
@@ -73,6 +73,9 @@ check-pythons: all programs ## the same with further CPythons, fetched from Debi
 
 check-stress: all programs $(O)/tests/stress
 	$(Q)tests/run.sh $(O) stress $(O)/tests/stress
+
+check-torch: all $(O)/tests/torch ## compare with PyTorch's real allocator (550 MB of packages, once)
+	$(Q)tests/run.sh $(O) torch tests/torch/check.sh $(O)
 
 check-gate: all programs
 	$(Q)tests/run.sh $(O) gate tests/bench/gate.sh $(O)
@@ -189,13 +192,15 @@ $(O)/tests/%: # e2e and stress: Criterion programs that run others
 $(O)/tests/e2e: $(call obj,$(wildcard tests/e2e/*.c) $(TOOL_SRC))
 $(O)/tests/stress: $(call obj,$(wildcard tests/stress/*.c) $(filter tests/e2e/harness.c,$(wildcard tests/e2e/*.c)) $(TOOL_SRC))
 
+$(O)/tests/torch: $(call obj,$(wildcard tests/torch/test_*.c) tests/e2e/harness.c $(TOOL_SRC))
+
 flags_lib   = $(LIB_CFLAGS)
 flags_tools = $(TOOL_CFLAGS) -DCUHEAP_LIBDIR='"$(CUHEAP_LIBDIR)"' -DCUHEAP_BUILD='"$(abspath $(O))"'
 flags_tests = $(BASE) -fPIC $(if $(PLAIN),-Itests/unit/plain) -Itests/simgpu -Itests/e2e -DCUHEAP_BUILD='"$(abspath $(O))"' \
-              $(if $(findstring unit/lib_,$<),-Ilib) $(if $(findstring unit/tools_,$<)$(findstring e2e/,$<)$(findstring stress/,$<),-Itools)
+              $(if $(findstring unit/lib_,$<),-Ilib) $(if $(findstring unit/tools_,$<)$(findstring e2e/,$<)$(findstring stress/,$<)$(findstring torch/,$<),-Itools)
 $(O)/obj/%.o: %
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(flags_$(firstword $(subst /, ,$*))) -c -o $@ $<
 
--include $(shell find $(O) -path $(O)/pythons -prune -o -name '*.d' -print 2>/dev/null)
+-include $(shell find $(O) -path $(O)/pythons -prune -o -name '*.d' -type f -print 2>/dev/null)

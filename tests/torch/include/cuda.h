@@ -1,0 +1,1 @@
+/* PyTorch's headers include this name and use nothing of it. */
