@@ -168,7 +168,8 @@ $(O)/python/probe.so: tests/python/probe.c $(SIM)
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) -Itests/simgpu -fPIC -shared -o $@ $< $(O)/simgpu/libcuda.so.1 -lpthread -ldl
-$(O)/e2e/c10_cuda.so: $(O)/e2e/c10.so
+$(O)/e2e/c10_cuda.so: $(O)/e2e/libc10.so
+$(O)/e2e/c10_cuda_second.so: $(O)/e2e/libc10_second.so
 $(O)/examples/%: examples/%.c $(SIM)
 	$(call say,CC)
 	@mkdir -p $(@D)

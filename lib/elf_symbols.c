@@ -157,6 +157,7 @@ bool objects_find(uintptr_t address, struct object *found) {
 /* ---- symbols --------------------------------------------------------------------------------- */
 
 struct dynamic {
+    const ElfW(Dyn) * entries;
     const ElfW(Sym) * symbols;
     const char *strings;
     const uint32_t *gnu_hash;
@@ -178,6 +179,7 @@ static bool read_dynamic(const struct object *object, struct dynamic *d) {
     for (unsigned i = 0; i < object->phdr_count; i++)
         if (object->phdr[i].p_type == PT_DYNAMIC)
             entry = (const ElfW(Dyn) *)(object->bias + object->phdr[i].p_vaddr);
+    d->entries = entry;
     for (; entry && entry->d_tag != DT_NULL; entry++) {
         switch (entry->d_tag) {
         case DT_SYMTAB:
@@ -269,4 +271,14 @@ bool object_named(const struct object *object, const char *prefix) {
         return true;
     struct dynamic d;
     return read_dynamic(object, &d) && d.soname && !strncmp(d.soname, prefix, bytes);
+}
+
+bool object_needs(const struct object *object, const struct object *other) {
+    struct dynamic d, its;
+    if (!read_dynamic(object, &d) || !read_dynamic(other, &its) || !its.soname)
+        return false;
+    for (const ElfW(Dyn) *entry = d.entries; entry->d_tag != DT_NULL; entry++)
+        if (entry->d_tag == DT_NEEDED && !strcmp(d.strings + entry->d_un.d_val, its.soname))
+            return true;
+    return false;
 }

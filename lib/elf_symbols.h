@@ -40,6 +40,9 @@ void *object_symbol(const struct object *object, const char *name);
 /* Does the object call itself, by file name or soname, `prefix`...? */
 bool object_named(const struct object *object, const char *prefix);
 
+/* Was `object` linked against `other`, by its soname? */
+bool object_needs(const struct object *object, const struct object *other);
+
 /* Can the 8 bytes at this address be read? Asks the kernel; errno may change. */
 bool memory_readable(uintptr_t address);
 

@@ -64,6 +64,7 @@ static void before(enum resolve_reason reason) {
 
 struct search {
     const char *name;
+    const struct object *caller; /* only what it was linked against, or itself */
     bool passed_us;
     void *found;
 };
@@ -94,9 +95,22 @@ static void *next_definition(const char *name) {
     return search.found;
 }
 
-void *resolve_next_definition(const char *name) {
+static bool look_in_needed(const struct object *object, void *argument) {
+    struct search *search = argument;
+    if (!is_us(object) &&
+        (object->start == search->caller->start || object_needs(search->caller, object)))
+        search->found = object_symbol(object, search->name);
+    return search->found != NULL;
+}
+
+void *resolve_behind_us(const char *name, const struct object *caller, const char *family) {
+    struct search search = {.name = name, .caller = caller};
+    struct object holder;
     before(RESOLVE_OTHER);
-    return next_definition(name);
+    void *first = next_definition(name);
+    if (!first || !objects_find((uintptr_t)first, &holder) || !object_named(&holder, family))
+        return first;
+    return objects_each(look_in_needed, &search) ? search.found : first;
 }
 
 void resolve_init(void) {

@@ -49,9 +49,11 @@ extern struct driver_calls driver;
 /* The dlsym that stands behind ours. */
 void *resolve_real_dlsym(void *handle, const char *name);
 
-/* The function of that name that stands after ours in the search order, in any scope; NULL: none.
- */
-void *resolve_next_definition(const char *name);
+/* The function of that name that a library's own call would reach if we did not stand before it, in
+   a global scope or a local one; NULL: none. A library whose name begins with `family` can be there
+   twice: each copy's callers have it among what they were linked against. */
+struct object;
+void *resolve_behind_us(const char *name, const struct object *caller, const char *family);
 
 /* Finds what stands behind us. Called by the constructor, and by the doors if one comes earlier. */
 void resolve_init(void);

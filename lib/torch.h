@@ -6,12 +6,17 @@
  * Called by PyTorch with its allocator's lock held, from any thread: nothing here blocks, calls
  * CUDA, takes Python's lock or asks the loader. Only lifecycle's and record's functions are used.
  *
- *   name since   arguments                                        (int64 and size_t are alike in
- * the ABI) 1.6          Device, int64                                    no address: passed on, not
- * booked 1.8          void *block, int64, Device                       the allocator's block, not
- * the memory 1.9 to 1.13  void *, int64, int64, int64, Device              bytes, allocated,
- * reserved 2.x          void *, int64, size_t, size_t, Device out of memory: bytes, allocated,
- * reserved, Device
+ *     since   arguments                                (int64 and size_t are alike in the ABI)
+ *
+ *     1.6     Device, int64                            not exported: it has no address
+ *
+ *     1.8     void *block, int64, Device               the allocator's block, not the memory
+ *
+ *     1.9     void *, int64, int64, int64, Device      bytes, allocated, reserved
+ *
+ *     2.0     void *, int64, size_t, size_t, Device
+ *
+ * Out of memory: bytes, allocated, reserved, Device.
  *
  * Read off libc10.so of 1.13.1, 2.6.0, 2.11.0 and 2.14.1; the others from PyTorch's sources. Device
  * is two int8 (type, index) in one register, with junk above them.

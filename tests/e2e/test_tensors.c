@@ -59,7 +59,118 @@ ParameterizedTest(int *form, tensors, are_booked_in_every_form) {
     cr_assert_eq(json_number(books, "driver_bytes"), 25 * MIB);
     json_t *failure = json_at(report, "processes.0.failures.0");
     cr_assert_eq(json_number(failure, "request_bytes"), 1ull << 42);
+    cr_assert_eq(report_loss(report, "lost_frees"), 0);
     json_decref(report);
     run_free(run);
     run_free(plain);
+}
+
+/* ---- what is not a plain pair of allocation and free ------------------------------------------
+ */
+
+/* Must print the same without the library. The caller frees. */
+static json_t *run_case(const char *name, const char *second) {
+    struct launch launch = {.program = PROGRAM("tensor_cases"),
+                            .args = {PROGRAM("c10_cuda.so"), name, second}};
+    struct launch bare = launch;
+    bare.plain = true;
+    struct run *run = run_program(&launch), *plain = run_program(&bare);
+    run_must_succeed(run);
+    run_must_succeed(plain);
+    cr_assert_str_eq(run->out, plain->out);
+    json_t *report = cuheap_json("report", run_trace(run));
+    run_free(run);
+    run_free(plain);
+    return report;
+}
+
+static json_t *device_of(json_t *report, int index) {
+    json_t *device;
+    size_t i;
+    json_array_foreach(json_at(report, "processes.0.devices"), i, device) {
+        if (json_integer_value(json_object_get(device, "index")) == index)
+            return device;
+    }
+    cr_assert_fail("no device %d", index);
+    return NULL;
+}
+
+static void tensors_must_be(json_t *device, uint64_t allocs, uint64_t frees, uint64_t live,
+                            uint64_t peak) {
+    json_t *kind = json_at(device, "tensor.kinds.tensor");
+    cr_expect_eq(json_number(kind, "allocs"), allocs);
+    cr_expect_eq(json_number(kind, "frees"), frees);
+    cr_expect_eq(json_number(kind, "live_bytes"), live);
+    cr_expect_eq(json_number(kind, "peak_bytes"), peak);
+}
+
+static void must_be_unknown(json_t *device, const char *key) {
+    json_t *books = json_at(device, "reconciliation");
+    cr_expect(json_is_null(json_at(books, key)), "%s is unknown, not a number", key);
+}
+
+Test(tensors, freed_but_never_allocated_are_counted) {
+    json_t *report = run_case("frees_alone", NULL);
+    cr_expect_eq(report_loss(report, "unknown_frees"), 3u);
+    cr_expect_eq(json_array_size(json_at(report, "sites")), 0u);
+    json_decref(report);
+}
+
+Test(tensors, of_a_pool_that_is_put_back_stay_exact) {
+    json_t *report = run_case("restored", NULL), *device = device_of(report, 0);
+    tensors_must_be(device, 6, 5, 7 * MIB, 8 * MIB);
+    cr_expect_eq(report_loss(report, "lost_frees"), 1u);
+    cr_expect_eq(report_loss(report, "unknown_frees"), 0u);
+    cr_expect_eq(json_number(device, "reconciliation.reserved_bytes"), 20 * MIB);
+    json_decref(report);
+}
+
+Test(tensors, of_the_oldest_form_lie_in_no_segment) {
+    json_t *report = run_case("blocks", NULL), *device = device_of(report, 0);
+    tensors_must_be(device, 2, 1, 5 * MIB, 8 * MIB);
+    cr_expect_eq(json_number(device, "reconciliation.allocated_bytes"), 8 * MIB);
+    must_be_unknown(device, "reserved_bytes");
+    must_be_unknown(device, "cached_bytes");
+    must_be_unknown(device, "other_bytes");
+    cr_expect_eq(json_number(device, "driver.total.live_bytes"), 20 * MIB);
+    json_decref(report);
+}
+
+Test(tensors, in_memory_that_was_not_seen_leave_the_rest_unknown) {
+    json_t *report = run_case("unseen", NULL), *device = device_of(report, 0);
+    cr_expect_eq(json_number(device, "reconciliation.allocated_bytes"), 4 * MIB);
+    must_be_unknown(device, "reserved_bytes");
+    must_be_unknown(device, "cached_bytes");
+    must_be_unknown(device, "other_bytes");
+    must_be_unknown(device, "driver_bytes");
+    json_decref(report);
+}
+
+Test(tensors, of_other_processors_are_passed_on_unbooked) {
+    json_t *report = run_case("devices", NULL);
+    tensors_must_be(device_of(report, 0), 1, 0, 512, 512);
+    tensors_must_be(device_of(report, 1), 1, 0, 1024, 1024);
+    cr_expect_eq(json_array_size(json_at(report, "sites")), 3u, "2048 bytes on no known device");
+    cr_expect_eq(json_array_size(json_at(report, "processes.0.failures")), 0u);
+    json_decref(report);
+}
+
+Test(tensors, out_of_memory_is_known_in_each_form) {
+    json_t *report = run_case("out_of_memory", NULL);
+    json_t *failures = json_at(report, "processes.0.failures");
+    cr_assert_eq(json_array_size(failures), 3u);
+    for (int i = 0; i < 3; i++) {
+        json_t *failure = json_array_get(failures, (size_t)i);
+        cr_expect_str_eq(json_text(failure, "call"), "c10::reportOutOfMemoryToProfiler");
+        cr_expect_eq(json_number(failure, "request_bytes"), 1000u + (unsigned)i);
+    }
+    json_decref(report);
+}
+
+/* Each of two PyTorchs has its reports passed on to its own libc10, after an unloading too. */
+Test(tensors, of_two_copies_reach_their_own_originals) {
+    json_t *report = run_case("copies", PROGRAM("c10_cuda_second.so"));
+    tensors_must_be(device_of(report, 0), 7, 2, 5 * 512, 7 * 512);
+    cr_expect_eq(json_array_size(json_at(report, "processes.0.failures")), 2u);
+    json_decref(report);
 }

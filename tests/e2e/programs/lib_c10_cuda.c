@@ -1,4 +1,4 @@
-// LINK: @O@/e2e/c10.so @O@/simgpu/libcudart.a
+// LINK: @O@/e2e/libc10.so @O@/simgpu/libcudart.a
 /*
  * Stands for PyTorch's libc10_cuda.so: takes segments from the runtime, hands out pieces of them
  * and reports each to libc10. The names are bound by the loader, as the real library's are. `form`
@@ -16,14 +16,11 @@ void _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE(void *, int64_t, uint
 void _ZN3c1027reportMemoryUsageToProfilerEPvlNS_6DeviceE(void *, int64_t, uint64_t);
 void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t, uint64_t, uint64_t, uint64_t);
 void _ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE(int64_t, uint64_t, uint64_t, uint64_t);
+void _ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE(int64_t, uint64_t, uint64_t, uint64_t);
 
-/* A device in its register: type CUDA (1), index 0, and what else was in the register. */
-#define CUDA_DEVICE 0xdead00000001ull
-#define CPU_DEVICE  0xdead00000000ull
-
-void c10_report(int form, void *address, int64_t bytes, int cpu);
-void c10_report(int form, void *address, int64_t bytes, int cpu) {
-    uint64_t device = cpu ? CPU_DEVICE : CUDA_DEVICE;
+/* `device` as the register held it. */
+void c10_report(int form, void *address, int64_t bytes, uint64_t device);
+void c10_report(int form, void *address, int64_t bytes, uint64_t device) {
     if (form == 2)
         _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(address, bytes, 7, 9, device);
     else if (form == 1)
@@ -33,12 +30,15 @@ void c10_report(int form, void *address, int64_t bytes, int cpu) {
     __asm__ volatile("");
 }
 
-void c10_report_oom(int form, int64_t bytes);
-void c10_report_oom(int form, int64_t bytes) {
+/* 1.8 had none: 0 stands for the form of which no release is known. */
+void c10_report_oom(int form, int64_t bytes, uint64_t device);
+void c10_report_oom(int form, int64_t bytes, uint64_t device) {
     if (form == 2)
-        _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(bytes, 7, 9, CUDA_DEVICE);
+        _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(bytes, 7, 9, device);
+    else if (form == 1)
+        _ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE(bytes, 7, 9, device);
     else
-        _ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE(bytes, 7, 9, CUDA_DEVICE);
+        _ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE(bytes, 7, 9, device);
     __asm__ volatile("");
 }
 
