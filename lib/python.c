@@ -65,8 +65,8 @@ static bool copy(const struct reader *r, void *to, uintptr_t from, size_t bytes)
  */
 static ALWAYS_INLINE const void *view_as(const struct reader *r, bool direct, uintptr_t address,
                                          void *buffer, size_t bytes) {
-    const uintptr_t lowest = 65536, end = 1ull << 56;
-    if (address - lowest >= end - lowest)
+    /* No user's memory lies below 64 KiB or from 2^56 on. */
+    if ((address - 65536) >> 56)
         return NULL;
     if (direct)
         return (const void *)address;
@@ -191,7 +191,8 @@ static ALWAYS_INLINE uint64_t sum_content(const struct reader *r, bool direct, u
 /*
  * A code object that is gone leaves its address to another one, and so may its texts: names and
  * line tables are told apart by what is in them, as far as a few loads show it. Of the name, which
- * is interned, that is the hash that it keeps; of the file's name the end.
+ * is interned, that is the hash that it keeps; of the file's name the end. What this cannot tell
+ * apart is shown with the line of the code that was there before.
  */
 static ALWAYS_INLINE uint64_t identity_by_content(const struct reader *r, bool direct,
                                                   const void *code) {
