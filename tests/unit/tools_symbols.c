@@ -8,8 +8,6 @@
 #include "tools_trace_builder.h"
 
 #include <criterion/criterion.h>
-#include <elf.h>
-#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,30 +51,9 @@ __asm__(".text\n"
 extern char cxx_step[] __asm__("_ZN5model4stepEPKfm");
 extern char rust_load[] __asm__("_ZN6tensor4load17h0123456789abcdefE");
 
-/* ---- this program as a module ---------------------------------------------------------------- */
-
-static int describe_self(struct dl_phdr_info *info, size_t size, void *argument) {
-    char path[4096];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    (void)size;
-    (void)argument;
-    path[length] = '\0';
-    uint64_t start = UINT64_MAX, end = 0;
-    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-        uint64_t from = info->dlpi_addr + segment->p_vaddr;
-        if (segment->p_type != PT_LOAD)
-            continue;
-        start = from < start ? from : start;
-        end = from + segment->p_memsz > end ? from + segment->p_memsz : end;
-    }
-    self = builder_module(builder, path, start, end, info->dlpi_addr);
-    return 1; /* the first is the program */
-}
-
 static void set_up(void) {
     builder = builder_new();
-    dl_iterate_phdr(describe_self, NULL);
+    self = builder_this_program(builder);
     trace = builder_open(builder);
     symbols = symbols_open(false);
 }
@@ -165,58 +142,8 @@ Test(symbols, one_text_is_one_pointer_and_harmless) {
     cr_expect_null(symbols_intern(symbols, NULL));
 }
 
-/* ---- stacks and blame
- * ---------------------------------------------------------------------------- */
-
-/* Modules whose frames have no names but offsets: enough to tell whose they are. */
-static uint64_t in_module(const char *path, uint32_t flags) {
-    static uint64_t next = 0x100000;
-    struct trace_module *module = builder_module(builder, path, next, next + 0x1000, next);
-    module->flags = flags;
-    next += 0x1000;
-    return next - 0x800 + 1;
-}
-
-Test(symbols, blame_is_the_innermost_frame_of_the_users_own) {
-    uint64_t cuheap = in_module("/x/libcuheap.so", TRACE_MODULE_CUHEAP);
-    uint64_t driver = in_module("/x/libcuda.so.1", TRACE_MODULE_DRIVER);
-    uint64_t runtime = in_module("/x/libcudart.so.12", 0);
-    uint64_t user = in_module("/x/libmodel.so", 0);
-    uint64_t pcs[] = {cuheap, driver, runtime, user, user + 16};
-    struct backtraces *backtraces = backtraces_open(symbols);
-    const struct backtrace *stack =
-        backtraces_find(backtraces, trace, builder_native_stack(builder, pcs, 5), 0);
-    cr_assert_eq(stack->count, 5u);
-    cr_expect_eq(stack->blame, 3u);
-    cr_expect_str_eq(backtrace_blame(stack)->module, "/x/libmodel.so");
-    stack = backtraces_find(backtraces, trace, builder_native_stack(builder, pcs, 3), 0);
-    cr_expect_null(backtrace_blame(stack), "nobody's but CUDA's");
-    stack = backtraces_find(backtraces, trace, 0, 0);
-    cr_expect_eq(stack->count, 0u);
-    cr_expect_null(backtrace_blame(stack));
-    backtraces_close(backtraces);
-}
-
-Test(symbols, a_python_line_of_the_users_own_comes_before_native_code) {
-    uint64_t user = in_module("/x/libtorch.so", 0);
-    uint32_t places[] = {
-        builder_python_place(builder, "forward", "/usr/lib/python3/dist-packages/torch/nn.py", 3),
-        builder_python_place(builder, "step", "/home/u/train.py", 7),
-    };
-    struct backtraces *backtraces = backtraces_open(symbols);
-    const struct backtrace *stack =
-        backtraces_find(backtraces, trace, builder_native_stack(builder, &user, 1),
-                        builder_python_stack(builder, places, 2));
-    cr_assert_eq(stack->count, 3u);
-    const struct frame *blame = backtrace_blame(stack);
-    cr_expect_str_eq(blame->function, "step");
-    cr_expect_str_eq(blame->file, "/home/u/train.py");
-    cr_expect_eq(blame->line, 7u);
-    cr_expect(blame->python);
-    stack = backtraces_find(backtraces, trace, 0, builder_python_stack(builder, places, 1));
-    cr_expect_str_eq(backtrace_blame(stack)->function, "forward", "for want of another");
-    backtraces_close(backtraces);
-}
+/* ---- identity of sites ------------------------------------------------------------------------
+ */
 
 static void id_of(uint32_t python_stack, unsigned ledger, unsigned kind, char id[SITE_ID_BYTES]) {
     struct backtraces *backtraces = backtraces_open(symbols);

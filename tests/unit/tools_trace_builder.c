@@ -4,9 +4,12 @@
 #include "tools_trace_builder.h"
 
 #include <criterion/criterion.h>
+#include <elf.h>
+#include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define REGION_BYTES 65536u
 #define ROOM_BYTES   (48u * REGION_BYTES)
@@ -107,6 +110,37 @@ struct trace_module *builder_module(struct trace_builder *builder, const char *p
     return module;
 }
 
+struct self {
+    struct trace_builder *builder;
+    struct trace_module *module;
+};
+
+static int describe_self(struct dl_phdr_info *info, size_t size, void *argument) {
+    struct self *self = argument;
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    (void)size;
+    cr_assert_gt(length, 0);
+    path[length] = '\0';
+    uint64_t start = UINT64_MAX, end = 0;
+    for (unsigned i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
+        uint64_t from = info->dlpi_addr + segment->p_vaddr;
+        if (segment->p_type != PT_LOAD)
+            continue;
+        start = from < start ? from : start;
+        end = from + segment->p_memsz > end ? from + segment->p_memsz : end;
+    }
+    self->module = builder_module(self->builder, path, start, end, info->dlpi_addr);
+    return 1; /* the first is the program */
+}
+
+struct trace_module *builder_this_program(struct trace_builder *builder) {
+    struct self self = {builder, NULL};
+    dl_iterate_phdr(describe_self, &self);
+    return self.module;
+}
+
 uint32_t builder_native_stack(struct trace_builder *builder, const uint64_t *pcs, uint32_t depth) {
     struct trace_native_stack *stack =
         builder_append(builder, TRACE_SECTION_NATIVE_STACKS, 24 + (size_t)depth * sizeof *pcs);
@@ -125,6 +159,25 @@ uint32_t builder_python_place(struct trace_builder *builder, const char *functio
     place->line = line;
     place->state = 1;
     return builder_ref(builder, place);
+}
+
+static void *record_at(const struct trace_builder *builder, uint32_t ref) {
+    return builder->bytes + (size_t)ref * 8;
+}
+
+void builder_place_entry(struct trace_builder *builder, uint32_t place) {
+    struct trace_python_place *record = record_at(builder, place);
+    record->flags |= TRACE_PLACE_ENTRY;
+}
+
+void builder_place_qualified(struct trace_builder *builder, uint32_t place, const char *name) {
+    struct trace_python_place *record = record_at(builder, place);
+    record->qualified = builder_string(builder, name);
+}
+
+/* Of native and Python stacks: both begin with them. */
+void builder_stack_flags(struct trace_builder *builder, uint32_t stack, uint32_t flags) {
+    *(uint32_t *)record_at(builder, stack) |= flags;
 }
 
 uint32_t builder_python_stack(struct trace_builder *builder, const uint32_t *places,

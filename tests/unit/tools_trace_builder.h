@@ -37,9 +37,14 @@ uint32_t builder_ref(const struct trace_builder *builder, const void *record);
 uint32_t builder_string(struct trace_builder *builder, const char *text);
 struct trace_module *builder_module(struct trace_builder *builder, const char *path, uint64_t start,
                                     uint64_t end, uint64_t bias);
+/* The running program as a loaded object. */
+struct trace_module *builder_this_program(struct trace_builder *builder);
 uint32_t builder_native_stack(struct trace_builder *builder, const uint64_t *pcs, uint32_t depth);
 uint32_t builder_python_place(struct trace_builder *builder, const char *function, const char *file,
                               uint32_t line);
+void builder_place_entry(struct trace_builder *builder, uint32_t place);
+void builder_place_qualified(struct trace_builder *builder, uint32_t place, const char *name);
+void builder_stack_flags(struct trace_builder *builder, uint32_t stack, uint32_t flags);
 uint32_t builder_python_stack(struct trace_builder *builder, const uint32_t *places,
                               uint32_t depth);
 struct trace_total *builder_total(struct trace_builder *builder, unsigned ledger, unsigned group,
