@@ -145,17 +145,12 @@ static void print_stack(const struct painter *painter, const struct view_row *ro
 
 /* ---- what a row is about --------------------------------------------------------------------- */
 
-/* "AddmmBackward0, called from  train.py:57 (waits)" */
-static void print_via_caller(const struct painter *painter, const struct view_row *row,
-                             size_t columns) {
-    const struct frame *blame = backtrace_blame(row->backtrace);
+/* "AddmmBackward0 and others  libtorch_cpu.so" */
+static void print_blames(const struct painter *painter, const struct frame *blame, size_t columns) {
     char name[CELL_BYTES], place[CELL_BYTES];
-    snprintf(name, sizeof name, "%s", row->backtrace->count ? "(unknown)" : "(no stack)");
-    if (blame)
-        column_frame_name(blame, name, sizeof name - 32);
-    strcat(name, row->blames_vary ? " and others, called from" : ", called from");
-    describe_place(painter, view_line(row), place, sizeof place - 8);
-    strcat(place, " (waits)");
+    column_frame_name(blame, name, sizeof name - 16);
+    strcat(name, " and others");
+    describe_place(painter, blame, place, sizeof place);
     print_fitted(painter, name, place, columns);
 }
 
@@ -172,10 +167,10 @@ static void print_library(const struct painter *painter, const struct frame *bla
 static void print_subject(const struct painter *painter, const struct view_row *row,
                           size_t columns) {
     const struct frame *blame = backtrace_blame(row->backtrace);
-    if (painter->report->by == BY_LINE && view_is_via_caller(row))
-        print_via_caller(painter, row, columns);
-    else if (!blame)
+    if (!blame)
         fputs(row->other ? "(other): sites that found no room" : "(no stack)", painter->out);
+    else if (painter->report->by == BY_LINE && view_is_via_caller(row) && row->blames_vary)
+        print_blames(painter, blame, columns);
     else if (painter->report->by == BY_LIBRARY)
         print_library(painter, blame, columns);
     else
@@ -183,20 +178,17 @@ static void print_subject(const struct painter *painter, const struct view_row *
     fputc('\n', painter->out);
 }
 
-/* Where the thread stood that waited for it, unless the row says so. */
+/* Where the thread stood that waited for it: "called from step  train.py:57 (waits)" */
 static void print_caller(const struct painter *painter, const struct view_row *row) {
     const struct frame *line = row->caller ? backtrace_blame(row->caller) : NULL;
-    char place[CELL_BYTES];
-    bool told = painter->report->by == BY_LINE && view_is_via_caller(row);
-    if (!line || (told && !row->caller_varies))
+    char name[CELL_BYTES] = "called from ", place[CELL_BYTES];
+    if (!line)
         return;
+    column_frame_name(line, name + strlen(name), sizeof name / 2);
+    describe_place(painter, line, place, sizeof place - 32);
+    strcat(place, row->caller_varies ? " (waits), and other lines" : " (waits)");
     begin_line(painter);
-    if (!told) {
-        describe_place(painter, line, place, sizeof place - 40);
-        strcat(place, row->caller_varies ? " (waits), and from other lines" : " (waits)");
-        print_fitted(painter, "called from", place, line_columns(painter));
-    } else
-        fputs("when last seen: it was called from other lines as well", painter->out);
+    print_fitted(painter, name, place, line_columns(painter));
     fputc('\n', painter->out);
 }
 
@@ -288,12 +280,16 @@ static void print_row(const struct painter *painter, const struct site_table *ta
     size_t width = painter->report->width;
     size_t columns = width > used + WHERE_MIN ? width - used : WHERE_MIN;
     print_figures(painter, table, row);
+    bool via = view_is_via_caller(row);
     print_subject(painter, row, columns);
     painter_style(painter, "2");
-    print_source(painter, row);
+    if (!via)
+        print_source(painter, row);
     print_owner(painter, row);
     print_origin(painter, row);
     print_caller(painter, row);
+    if (via)
+        print_source(painter, row);
     print_stack(painter, row);
     painter_style(painter, "0");
 }
