@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Compares the Python stacks of traces with what the programs noted.
 
-    compare.py CUHEAP FOLDER [--teardown | --refused]
+    compare.py CUHEAP FOLDER [--merged | --teardown | --refused]
 
 FOLDER has traces (PID.trace) and the notes of the same processes (notes.PID.json, see notes.py).
 Each allocation noted must be in its process's trace under its very stack: file, line and function
 of each frame (the qualified name from 3.11 on), the innermost 128; and nothing else may be there.
 Each has its own size, so that the bytes of a stack tell that they are the same allocations. With
 --teardown more allocations than noted may be there, without Python frames or under a stack noted:
-those of threads that went on while the interpreter ended. --refused is for refused.py: no Python
+those of threads that went on while the interpreter ended. With --merged the stacks are whole: Python
+frames must stand in the place of the interpreter's evaluation loop, native ones between them. --refused is for refused.py: no Python
 frames, native ones as ever, and one note that says why.
 
 Prints "N checks, M mismatches" and what differs first; exits with 1 if anything does. Called by
@@ -112,6 +113,28 @@ def complaints(cuheap, trace, report, truncated):
             yield 1, "the trace notes: " + note
 
 
+def is_loop(frame):
+    return frame["kind"] == "native" and (frame["function"] or "").split(".")[0] == "_PyEval_EvalFrameDefault"
+
+
+def is_divided(frames):
+    """Whether native frames stand between Python ones."""
+    kinds = "".join(frame["kind"][0] for frame in frames)
+    return "n" in kinds.strip("n")
+
+
+def unmerged(report):
+    """Where Python frames do not stand as in --merged, pairs as above."""
+    divided = 0
+    for stack in report["stacks"]:
+        frames = [report["frames"][i] for i in stack]
+        if any(is_loop(f) for f in frames) and any(f["kind"] == "python" for f in frames):
+            yield 1, "the interpreter's loop is left in " + " < ".join(f["function"] or "?" for f in frames)
+        divided += is_divided(frames)
+    if not divided:
+        yield 1, "no stack has native frames between Python's"
+
+
 def compare_refused(cuheap, folder):
     """What is wrong, pairs as above."""
     (trace,) = glob.glob(os.path.join(folder, "*.trace"))
@@ -129,7 +152,7 @@ def compare_refused(cuheap, folder):
         yield 1, "not one note that says why: %s" % said
 
 
-def compare(cuheap, folder, teardown):
+def compare(cuheap, folder, teardown, merged):
     """Allocations compared, and what is wrong: pairs as above."""
     checks, wrong = 0, []
     traces = {}
@@ -147,6 +170,8 @@ def compare(cuheap, folder, teardown):
             continue
         wrong += complaints(cuheap, trace, report, truncated)
         wrong += differences(noted, reported_stacks(report), teardown)
+        if merged:
+            wrong += unmerged(report)
     wrong += [(1, "no notes of process %d" % pid) for pid in traces]
     return checks, wrong
 
@@ -156,7 +181,7 @@ def main():
     if "--refused" in sys.argv[3:]:
         checks, wrong = 1, list(compare_refused(cuheap, folder))
     else:
-        checks, wrong = compare(cuheap, folder, "--teardown" in sys.argv[3:])
+        checks, wrong = compare(cuheap, folder, "--teardown" in sys.argv[3:], "--merged" in sys.argv[3:])
     print("%d checks, %d mismatches" % (checks, sum(count for count, _ in wrong)))
     for _, text in wrong[:SHOWN]:
         print("    " + text)

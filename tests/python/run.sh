@@ -43,7 +43,7 @@ case_of() {
 }
 
 cases_of() {
-    local version=$1 python=$2 stacks
+    local version=$1 python=$2
     echo "== CPython $version, $python"
     if [[ $version == 3.[0-7].* ]]; then
         case_of "refused-$version" "$python" native,python --refused refused.py
@@ -51,10 +51,8 @@ cases_of() {
     fi
     case_of "situations-$version" "$python" native,python '' situations.py
     case_of "teardown-$version" "$python" native,python --teardown teardown.py
-    for stacks in python full; do
-        case_of "stacks=$stacks-$version" "$python" $stacks '' \
-            situations.py nested generators quicksort
-    done
+    case_of "stacks=python-$version" "$python" python '' situations.py nested generators quicksort
+    case_of "stacks=full-$version" "$python" full --merged situations.py nested generators quicksort
 }
 
 running=0
