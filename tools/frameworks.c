@@ -16,7 +16,7 @@ static const char *const torch[] = {"libtorch",  "libc10",      "/torch/lib/",
 static const char *const tensorflow[] = {"libtensorflow", "_pywrap_tensorflow", "/tensorflow/",
                                          NULL};
 static const char *const xla[] = {"xla_cuda", "/jaxlib/", "pjrt_c_api_gpu", NULL};
-static const char *const rmm[] = {"librmm", NULL};
+static const char *const rmm[] = {"librmm", "/pylibrmm/", NULL};
 static const char *const cupy[] = {"/cupy/", "/cupy_backends/", NULL};
 static const char *const numba[] = {"/numba/", "/numba_cuda/", "/llvmlite/", NULL};
 static const char *const triton[] = {"/triton/", NULL};
@@ -36,10 +36,13 @@ static const struct framework {
     {triton, {"triton"}},
 };
 
+static const char *const tensorflow_values[] = {"cuda_malloc_async", "cuda_malloc", NULL};
+static const char *const xla_values[] = {"platform", "cuda_async", NULL};
+
 const struct framework_pool framework_pools[] = {
-    {"TensorFlow", tensorflow, "TF_GPU_ALLOCATOR", "cuda_malloc_async",
+    {"TensorFlow", tensorflow, "TF_GPU_ALLOCATOR", tensorflow_values,
      "TF_GPU_ALLOCATOR=cuda_malloc_async"},
-    {"JAX", xla, "XLA_PYTHON_CLIENT_ALLOCATOR", "platform", "XLA_PYTHON_CLIENT_ALLOCATOR=platform"},
+    {"JAX", xla, "XLA_PYTHON_CLIENT_ALLOCATOR", xla_values, "XLA_PYTHON_CLIENT_ALLOCATOR=platform"},
     {"RMM", rmm, NULL, NULL, "rmm.reinitialize(pool_allocator=False) in the program"},
     {"CuPy", cupy, NULL, NULL, "cupy.cuda.set_allocator(None) in the program"},
 };
@@ -64,6 +67,13 @@ void framework_set_see_through(FILE *messages) {
         else
             fprintf(messages, "%s%s=%s", separator, s->name, s->value);
         setenv(s->name, s->value, 0);
+        separator = ", ";
+    }
+    separator = "; no variable shows the inside of the pools of ";
+    for (size_t i = 0; i < framework_pool_count; i++) {
+        if (framework_pools[i].variable)
+            continue;
+        fprintf(messages, "%s%s", separator, framework_pools[i].name);
         separator = ", ";
     }
     fputc('\n', messages);
@@ -147,18 +157,32 @@ bool framework_has_package(const char *name, size_t bytes) {
 
 /* ---- pools ----------------------------------------------------------------------------------- */
 
-const struct framework_pool *framework_pool_of(const struct trace *trace,
-                                               const struct backtrace *backtrace) {
+/* The library whose call it was: what stands between it and the driver is passed over. What a
+   framework's other libraries (cuBLAS, NCCL) take is theirs, not its pool. A program is none: its
+   folder can have any name. */
+static const char *calling_library(const struct backtrace *backtrace) {
+    static const char *const passed_over[] = {"libcuda.so", "libcudart.so", "libcuheap.so", NULL};
     for (unsigned i = 0; i < backtrace->count; i++) {
         const char *module = backtrace->frames[i]->module;
-        for (size_t p = 0; module && p < framework_pool_count; p++)
-            if (is_one_of(module, framework_pools[p].modules)) {
-                const char *set = framework_pools[p].variable
-                                      ? framework_variable(trace, framework_pools[p].variable)
-                                      : NULL;
-                return set && strcmp(set, framework_pools[p].value) == 0 ? NULL
-                                                                         : &framework_pools[p];
-            }
+        if (module && !is_one_of(module, passed_over))
+            return strstr(text_basename(module), ".so") ? module : NULL;
     }
+    return NULL;
+}
+
+static bool shows_inside(const struct framework_pool *pool, const struct trace *trace) {
+    const char *set = pool->variable ? framework_variable(trace, pool->variable) : NULL;
+    for (const char *const *value = pool->values; set && *value; value++)
+        if (strcmp(set, *value) == 0)
+            return true;
+    return false;
+}
+
+const struct framework_pool *framework_pool_of(const struct trace *trace,
+                                               const struct backtrace *backtrace) {
+    const char *module = calling_library(backtrace);
+    for (size_t p = 0; module && p < framework_pool_count; p++)
+        if (is_one_of(module, framework_pools[p].modules))
+            return shows_inside(&framework_pools[p], trace) ? NULL : &framework_pools[p];
     return NULL;
 }

@@ -20,17 +20,17 @@ bool framework_has_package(const char *name, size_t bytes);
 /* Whose pool a block of the driver is whose contents nobody reports. */
 struct framework_pool {
     const char *name;           /* "JAX" */
-    const char *const *modules; /* libraries, one of which tells; NULL-terminated */
+    const char *const *modules; /* parts of a library's path, one of which tells; NULL-terminated */
     const char *variable;       /* what makes the inside visible; NULL: no variable does */
-    const char *value;
-    const char *remedy; /* the same for people */
+    const char *const *values;  /* each of which does; the first is what --see-through sets */
+    const char *remedy;         /* the same for people */
 };
 
 extern const struct framework_pool framework_pools[];
 extern const size_t framework_pool_count;
 
-/* The pool that a block taken through this stack belongs to; NULL: none that is known, or the
-   process has the setting that makes it visible. */
+/* The pool that a block taken through this stack belongs to: that of the library which called the
+   CUDA runtime. NULL: none that is known, or the process has a setting that makes it visible. */
 const struct framework_pool *framework_pool_of(const struct trace *trace,
                                                const struct backtrace *backtrace);
 
@@ -41,7 +41,8 @@ struct framework_setting {
 };
 extern const struct framework_setting framework_see_through[];
 
-/* Sets them in the environment of this process, but for those that are set, and says so. */
+/* Sets them in the environment of this process, but for those that are set; says so, and whose
+   pools no variable opens. */
 void framework_set_see_through(FILE *messages);
 
 /* The value of a variable as the trace has it; NULL: not set, or not recorded. */

@@ -155,12 +155,13 @@ static bool can_be_pool(const struct profile_site *site) {
            (group == TRACE_GROUP_DEVICE || group == TRACE_GROUP_MANAGED);
 }
 
-/* Of a cache or pool that grows nothing is said: what grows may lie inside it, or nothing may. */
+/* Of a cache that grows nothing is said: what grows may lie inside it, or nothing may. What lies in
+   a pool is not seen at all. */
 static void fill_growth(struct view_row *row, const struct job_process *owner,
                         const struct profile_site *site) {
     const struct profile_total *total = &owner->profile->totals[site->total];
     struct growth growth = growth_of_site(site->record, growth_work_end(total, owner->duration_ns));
-    row->growth = (uint8_t)growth.class;
+    row->growth = (uint8_t)(row->pool ? GROWTH_CANNOT_TELL : growth.class);
     if (growth.class != GROWTH_GROWING || !growth.span_ns || view_is_cache(row) || row->pool)
         return;
     uint64_t steps = growth_steps(owner->trace, growth.from_ns, growth.span_ns);

@@ -1,6 +1,6 @@
 /*
  * Tensors and the driver's blocks put together: segments by flag and by address, the sum from
- * tensors to the device, what is unknown; pools of frameworks and settings.
+ * tensors to the device, what is unknown.
  */
 #include "frameworks.h"
 #include "reconcile.h"
@@ -188,89 +188,4 @@ Test(reconcile, a_failure_before_the_end_of_work_shows_nothing) {
     struct reconciliation sum = read_books();
     EXPECT_UNKNOWN(sum, USED);
     EXPECT_UNKNOWN(sum, UNTRACKED);
-}
-
-/* ---- frameworks ------------------------------------------------------------------------------ */
-
-Test(reconcile, says_where_silent_tensors_are) {
-    static const struct {
-        const char *variable;
-        const char *expected;
-    } cases[] = {
-        {"PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync", "backend:cudaMallocAsync"},
-        {"PYTORCH_ALLOC_CONF=a:1, backend: cudaMallocAsync,b:2", "backend:cudaMallocAsync"},
-        {"PYTORCH_NO_CUDA_MEMORY_CACHING=0", "PYTORCH_NO_CUDA_MEMORY_CACHING"},
-        {"PYTORCH_NO_CUDA_MEMORY_CACHING=", "PYTORCH_NO_CUDA_MEMORY_CACHING"},
-        {"PYTORCH_CUDA_ALLOC_CONF=backend:native", NULL},
-        {"PYTORCH_CUDA_ALLOC_CONF=xbackend:cudaMallocAsync", NULL},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        builder->header->features = 0;
-        set_environment(cases[i].variable);
-        struct trace *one = builder_open(builder);
-        const char *said = framework_silent_tensors(one);
-        cr_expect((said != NULL) == (cases[i].expected != NULL), "%s", cases[i].variable);
-        cr_expect(!said || strstr(said, cases[i].expected), "%s", said);
-        trace_close(one);
-        builder->header->features = TRACE_FEATURE_TENSORS;
-        one = builder_open(builder);
-        cr_expect_null(framework_silent_tensors(one), "a tensor was reported");
-        trace_close(one);
-    }
-}
-
-Test(reconcile, knows_pools_by_their_libraries) {
-    static const struct {
-        const char *module;
-        const char *variable;
-        const char *owner;
-    } cases[] = {
-        {"/v/jax_plugins/xla_cuda13/xla_cuda_plugin.so", "A=b", "JAX"},
-        {"/v/jax_plugins/xla_cuda13/xla_cuda_plugin.so", "XLA_PYTHON_CLIENT_ALLOCATOR=default",
-         "JAX"},
-        {"/v/jax_plugins/xla_cuda13/xla_cuda_plugin.so", "XLA_PYTHON_CLIENT_ALLOCATOR=platform",
-         NULL},
-        {"/v/tensorflow/libtensorflow_framework.so.2", "A=b", "TensorFlow"},
-        {"/v/tensorflow/libtensorflow_framework.so.2", "TF_GPU_ALLOCATOR=cuda_malloc_async", NULL},
-        {"/v/lib/librmm.so", "A=b", "RMM"},
-        {"/v/cupy/cuda/memory.cpython-312-x86_64-linux-gnu.so", "A=b", "CuPy"},
-        {"/v/torch/lib/libc10_cuda.so", "A=b", NULL},
-        {NULL, "A=b", NULL},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct frame program = {.function = "main"}, frame = {.module = cases[i].module};
-        const struct frame *frames[] = {&program, &frame};
-        struct backtrace backtrace = {.frames = frames, .count = 2};
-        set_environment(cases[i].variable);
-        struct trace *one = builder_open(builder);
-        const struct framework_pool *pool = framework_pool_of(one, &backtrace);
-        cr_expect((pool != NULL) == (cases[i].owner != NULL), "%s", cases[i].module);
-        cr_expect(!pool || !strcmp(pool->name, cases[i].owner), "%s", cases[i].module);
-        trace_close(one);
-    }
-}
-
-Test(reconcile, what_makes_a_pool_visible_is_what_see_through_sets) {
-    for (size_t i = 0; i < framework_pool_count; i++) {
-        const struct framework_pool *pool = &framework_pools[i];
-        const struct framework_setting *s = framework_see_through;
-        while (pool->variable && s->name && strcmp(s->name, pool->variable) != 0)
-            s++;
-        cr_expect(!pool->variable || (s->name && !strcmp(s->value, pool->value)), "%s", pool->name);
-    }
-}
-
-Test(reconcile, see_through_leaves_what_the_user_has_set) {
-    char *said = NULL;
-    size_t size;
-    FILE *out = open_memstream(&said, &size);
-    unsetenv("XLA_PYTHON_CLIENT_ALLOCATOR");
-    setenv("TF_GPU_ALLOCATOR", "mine\033[1m", 1);
-    framework_set_see_through(out);
-    fclose(out);
-    cr_expect_str_eq(getenv("XLA_PYTHON_CLIENT_ALLOCATOR"), "platform");
-    cr_expect_str_eq(getenv("TF_GPU_ALLOCATOR"), "mine\033[1m");
-    cr_expect(strstr(said, "XLA_PYTHON_CLIENT_ALLOCATOR=platform"), "%s", said);
-    cr_expect(strstr(said, "TF_GPU_ALLOCATOR left at mine\\x1b[1m"), "%s", said);
-    free(said);
 }
