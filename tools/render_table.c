@@ -481,11 +481,14 @@ static void print_pool_notes(const struct painter *painter, bool *any) {
                 bytes += view->sites[i].values[MEASURE_END_OF_WORK_BYTES];
         if (!bytes)
             continue;
+        bool variable = pool->variable != NULL;
         snprintf(line, sizeof line,
-                 "%s held %s at end of work as its pool: what lies inside is not seen, and whether "
-                 "it leaks is not known; %s shows it%s",
-                 pool->name, text_bytes(size, bytes), pool->remedy,
-                 pool->variable ? " (cuheap run --see-through sets it)" : "");
+                 "%s held %s at end of work%s: what lies inside is not seen, and whether it leaks "
+                 "is not known; %s%s%s",
+                 pool->name, text_bytes(size, bytes),
+                 variable ? " as its pool" : ", as its pool unless the program has turned that off",
+                 variable ? "" : "it is turned off by ", pool->remedy,
+                 variable ? " shows it (cuheap run --see-through sets it)" : "");
         print_note(painter, any, line);
     }
 }

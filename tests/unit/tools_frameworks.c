@@ -195,14 +195,10 @@ static char *report(bool (*render)(const struct report *report, FILE *out)) {
     return text;
 }
 
-static void must_be_opaque(const char *owner, const char *remedy, bool see_through) {
+static void must_be_opaque(const char *owner, const char *end) {
     char expected[512];
     char *table = report(render_table), *json = report(render_json);
-    snprintf(
-        expected, sizeof expected,
-        "%s held 2.0 KiB at end of work as its pool: what lies inside is not seen, and whether "
-        "it leaks is not known; %s shows it%s\n",
-        owner, remedy, see_through ? " (cuheap run --see-through sets it)" : "");
+    snprintf(expected, sizeof expected, "%s held 2.0 KiB at end of work%s", owner, end);
     cr_expect(strstr(table, expected), "%s\n%s", expected, table);
     cr_expect_not(strstr(table, "GROWING"), "%s", table);
     snprintf(expected, sizeof expected, "pool of %s\n", owner);
@@ -216,24 +212,31 @@ static void must_be_opaque(const char *owner, const char *remedy, bool see_throu
     free(json);
 }
 
+#define VARIABLE(setting)                                                                          \
+    " as its pool: what lies inside is not seen, and whether it leaks is not known; " setting      \
+    " shows it (cuheap run --see-through sets it)\n"
+#define NO_VARIABLE(remedy)                                                                        \
+    ", as its pool unless the program has turned that off: what lies inside is not seen, and "     \
+    "whether it leaks is not known; it is turned off by " remedy " in the program\n"
+
 Test(frameworks, of_jax_no_verdict) {
     grow(XLA);
-    must_be_opaque("JAX", "XLA_PYTHON_CLIENT_ALLOCATOR=platform", true);
+    must_be_opaque("JAX", VARIABLE("XLA_PYTHON_CLIENT_ALLOCATOR=platform"));
 }
 
 Test(frameworks, of_tensorflow_no_verdict) {
     grow("/v/tensorflow/libtensorflow_framework.so.2");
-    must_be_opaque("TensorFlow", "TF_GPU_ALLOCATOR=cuda_malloc_async", true);
+    must_be_opaque("TensorFlow", VARIABLE("TF_GPU_ALLOCATOR=cuda_malloc_async"));
 }
 
 Test(frameworks, of_cupy_no_verdict) {
     grow("/v/cupy_backends/cuda/api/runtime.cpython-312-x86_64-linux-gnu.so");
-    must_be_opaque("CuPy", "cupy.cuda.set_allocator(None) in the program", false);
+    must_be_opaque("CuPy", NO_VARIABLE("cupy.cuda.set_allocator(None)"));
 }
 
 Test(frameworks, of_rmm_no_verdict) {
     grow("/v/lib/librmm.so");
-    must_be_opaque("RMM", "rmm.reinitialize(pool_allocator=False) in the program", false);
+    must_be_opaque("RMM", NO_VARIABLE("rmm.reinitialize(pool_allocator=False)"));
 }
 
 /* With the setting, what grows in JAX is its buffers, and a leak is called one. */
