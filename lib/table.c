@@ -188,6 +188,7 @@ enum table_result table_insert(struct table *t, const struct table_entry *entry,
             continue; /* erased, marked or unmarked just now: look again */
         old->bytes = bytes;
         old->site = site;
+        old->pool = (uint16_t)TRACE_SLOT_POOL(word);
         fill(slot, entry, busy);
         return TRACE_SLOT_STATE(word) == TRACE_SLOT_FREEING ? TABLE_SUPERSEDED : TABLE_REPLACED;
     }
@@ -206,6 +207,24 @@ uint32_t table_add_flags(struct table *t, enum trace_space space, uint64_t addre
     return 0;
 }
 
+static struct table_mark as_found(struct trace_slot *slot, uint64_t word) {
+    return (struct table_mark){
+        .slot = slot,
+        .word = word,
+        .bytes = load_relaxed(&slot->bytes),
+        .site = load_relaxed(&slot->site),
+        .context = (uint16_t)TRACE_SLOT_CONTEXT(word),
+        .pool = (uint16_t)TRACE_SLOT_POOL(word),
+    };
+}
+
+bool table_begin_freeing(struct table_mark *mark) {
+    uint64_t word = mark->word;
+    mark->word = (word & ~STATE_BITS) | TRACE_SLOT_FREEING;
+    /* Pairs with table_insert. Success also proves that bytes and site belong to this word. */
+    return cas_acq_rel(&mark->slot->word, &word, mark->word);
+}
+
 struct table_mark table_mark_freeing(struct table *t, enum trace_space space, uint64_t address) {
     struct table_mark mark = {0};
     uint64_t word;
@@ -213,17 +232,42 @@ struct table_mark table_mark_freeing(struct table *t, enum trace_space space, ui
     while ((slot = find(t, space, address, &word))) {
         if (TRACE_SLOT_STATE(word) == TRACE_SLOT_FREEING)
             break; /* freed twice at once: the other one answers for it */
-        mark.bytes = load_relaxed(&slot->bytes);
-        mark.site = load_relaxed(&slot->site);
-        mark.context = (uint16_t)TRACE_SLOT_CONTEXT(word);
-        mark.word = (word & ~STATE_BITS) | TRACE_SLOT_FREEING;
-        /* Pairs with table_insert. Success also proves that bytes and site belong to this word. */
-        if (cas_acq_rel(&slot->word, &word, mark.word)) {
-            mark.slot = slot;
-            break;
-        }
+        mark = as_found(slot, word);
+        if (table_begin_freeing(&mark))
+            return mark;
+        mark.slot = NULL;
     }
     return mark;
+}
+
+/* The entry if it is in this state. */
+static struct table_mark find_in_state(struct table *t, unsigned space, uint64_t address,
+                                       unsigned state) {
+    uint64_t word;
+    struct trace_slot *slot = find(t, space, address, &word);
+    return slot && TRACE_SLOT_STATE(word) == state ? as_found(slot, word) : (struct table_mark){0};
+}
+
+struct table_mark table_marked(struct table *t, enum trace_space space, uint64_t address) {
+    return find_in_state(t, space, address, TRACE_SLOT_FREEING);
+}
+
+struct table_mark table_live(struct table *t, enum trace_space space, uint64_t address) {
+    return find_in_state(t, space, address, TRACE_SLOT_LIVE);
+}
+
+void table_walk(struct table *t, unsigned state, table_visit *visit, void *owner) {
+    /* Pairs with the release in add_level. */
+    for (uint32_t level = load_acquire(&t->used); level-- > 0;) {
+        struct trace_slot *slot = (struct trace_slot *)(t->levels[level] & ~(uintptr_t)63);
+        for (uint32_t n = level_count(t->levels[level]); n-- > 0; slot++) {
+            uint64_t word = load_acquire(&slot->word); /* pairs with the release in fill */
+            if (TRACE_SLOT_STATE(word) != state)
+                continue;
+            struct table_mark mark = as_found(slot, word);
+            visit(owner, &mark);
+        }
+    }
 }
 
 bool table_erase(const struct table_mark *mark) {

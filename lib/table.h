@@ -64,6 +64,7 @@ struct table_mark {
     uint64_t bytes;
     uint32_t site;
     uint16_t context;
+    uint16_t pool;
 };
 
 /* Makes the first level. False if there was no memory. */
@@ -77,6 +78,20 @@ enum table_result table_insert(struct table *t, const struct table_entry *entry,
 uint32_t table_add_flags(struct table *t, enum trace_space space, uint64_t address, uint8_t flags);
 
 struct table_mark table_mark_freeing(struct table *t, enum trace_space space, uint64_t address);
+
+/* What an earlier step marked, and what is live: likewise, but changes nothing. */
+struct table_mark table_marked(struct table *t, enum trace_space space, uint64_t address);
+struct table_mark table_live(struct table *t, enum trace_space space, uint64_t address);
+
+/*
+ * Visits each entry that is in this state (TRACE_SLOT_LIVE or _FREEING). Cold. The visitor may end a
+ * mark, or begin one.
+ */
+typedef void table_visit(void *owner, struct table_mark *mark);
+void table_walk(struct table *t, unsigned state, table_visit *visit, void *owner);
+
+/* LIVE -> FREEING for an entry as it was found. False: it changed meanwhile. */
+bool table_begin_freeing(struct table_mark *mark);
 
 /* After the driver's success. False: superseded meanwhile, and booked by who did that. */
 bool table_erase(const struct table_mark *mark);
