@@ -2,6 +2,7 @@
  * The exported wrappers, made from the table. Each calls the driver with the arguments as they came
  * and returns what it returned; what it records is in record.
  */
+#include "arrays.h"
 #include "cuda_abi.h"
 #include "lifecycle.h"
 #include "record.h"
@@ -19,10 +20,11 @@
         if (!record_enter(&call, CALLER_REGISTERS()))                                              \
             return real args;                                                                      \
         CUresult rc = real args;                                                                   \
+        call.row = ROW_##symbol;                                                                   \
         if (rc == CUDA_SUCCESS)                                                                    \
             record_alloc(&call, TRACE_KIND_##kind, TRACE_SPACE_##space, key, bytes);               \
         else                                                                                       \
-            record_failed_alloc(&call, ROW_##symbol, TRACE_KIND_##kind, rc, request);              \
+            record_failed_alloc(&call, TRACE_KIND_##kind, rc, request);                            \
         record_leave();                                                                            \
         return rc;                                                                                 \
     }
@@ -36,6 +38,7 @@
             return CUDA_ERROR_STUB_LIBRARY;                                                        \
         if (!record_enter(&call, CALLER_REGISTERS()))                                              \
             return real args;                                                                      \
+        call.row = ROW_##symbol;                                                                   \
         record_free_begin(&call, TRACE_SPACE_##space, key);                                        \
         CUresult rc = real args;                                                                   \
         record_free_end(&call, key, rc);                                                           \
@@ -43,7 +46,9 @@
         return rc;                                                                                 \
     }
 
-#define CONTEXT(symbol, params, args, handle, device, flags)                                       \
+#define NOTHING ((void)0)
+
+#define CALL(symbol, params, args, before, after)                                                  \
     EXPORT CUresult symbol params;                                                                 \
     EXPORT CUresult symbol params {                                                                \
         CUresult(*real) params = resolve_real(ROW_##symbol);                                       \
@@ -52,9 +57,10 @@
             return CUDA_ERROR_STUB_LIBRARY;                                                        \
         if (!record_enter(&call, CALLER_REGISTERS()))                                              \
             return real args;                                                                      \
+        call.row = ROW_##symbol;                                                                   \
+        before;                                                                                    \
         CUresult rc = real args;                                                                   \
-        if (rc == CUDA_SUCCESS)                                                                    \
-            record_context(&call, handle, device, flags);                                          \
+        after;                                                                                     \
         record_leave();                                                                            \
         return rc;                                                                                 \
     }

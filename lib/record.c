@@ -44,7 +44,8 @@ bool record_init(struct recorder *recorder, uint32_t stacks, uint32_t depth) {
     return table_init(&recorder->table, FIRST_SLOTS, more_slots, trace) &&
            modules_init(&recorder->modules, trace) && sites_init(&recorder->sites, trace) &&
            stacks_init(&recorder->stacks, trace, &recorder->modules, depth) &&
-           python_init(&recorder->python, trace, stacks & CONFIG_STACKS_PYTHON);
+           python_init(&recorder->python, trace, stacks & CONFIG_STACKS_PYTHON) &&
+           handles_init(&recorder->handles) && graphs_init(&recorder->graphs);
 }
 
 static bool is_inside(const struct registers *from) {
@@ -57,6 +58,7 @@ bool record_enter(struct record_call *call, struct registers from) {
     int saved = errno;
     bool noted = outermost.sp != 0, inside = noted && is_inside(&from);
     call->recorder = inside ? lifecycle_recorder() : NULL;
+    call->mark = (struct table_mark){0};
     if (!inside) {
         outermost = from;
         outermost_return = *from.return_slot;
@@ -110,7 +112,7 @@ static void describe_driver(struct recorder *recorder) {
         store_relaxed(&recorder->trace.header->driver_version, (uint32_t)version);
 }
 
-static uint16_t known_device(struct recorder *recorder, CUdevice ordinal) {
+uint16_t record_device(struct recorder *recorder, CUdevice ordinal) {
     if (ordinal < 0 || ordinal >= TRACE_DEVICES)
         return TRACE_DEVICE_UNKNOWN;
     if (!load_relaxed(&recorder->trace.header->devices[ordinal].state)) {
@@ -120,40 +122,22 @@ static uint16_t known_device(struct recorder *recorder, CUdevice ordinal) {
     return (uint16_t)ordinal;
 }
 
-static uint16_t current_device(struct recorder *recorder) {
+uint16_t record_device_if_known(struct recorder *recorder) {
     CUdevice ordinal;
     if (driver.cuCtxGetDevice && driver.cuCtxGetDevice(&ordinal) == CUDA_SUCCESS)
-        return known_device(recorder, ordinal);
-    trace_lose(&recorder->trace, TRACE_LOSS_DEVICE_UNKNOWN, 1);
+        return record_device(recorder, ordinal);
     return TRACE_DEVICE_UNKNOWN;
 }
 
-/* The number of a context, from 1; 0: not known. A handle used again is the latest one. */
-static uint16_t context_number(const struct recorder *recorder, CUcontext context) {
-    uint32_t number = 0;
-    for (uint32_t i = 0; i < RECORD_CONTEXTS; i++) {
-        uint64_t handle = load_acquire(&recorder->contexts[i]); /* pairs with claim_context */
-        if (!handle)
-            break;
-        if (handle == (uintptr_t)context)
-            number = i + 1;
-    }
-    return (uint16_t)number;
+static uint16_t current_device(struct recorder *recorder) {
+    uint16_t device = record_device_if_known(recorder);
+    if (device == TRACE_DEVICE_UNKNOWN)
+        trace_lose(&recorder->trace, TRACE_LOSS_DEVICE_UNKNOWN, 1);
+    return device;
 }
-
-static uint16_t current_context(struct recorder *recorder) {
-    CUcontext context;
-    if (!driver.cuCtxGetCurrent || driver.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context)
-        return 0;
-    return context_number(recorder, context);
-}
-
-struct stack_refs {
-    uint32_t native, python;
-};
 
 /* Where Python frames are, native ones end at the interpreter, unless all are wanted. */
-static struct stack_refs capture(struct record_call *call, uint64_t ns) {
+struct stack_refs record_stack(struct record_call *call, uint64_t ns) {
     static const struct code_range nowhere;
     struct recorder *recorder = call->recorder;
     struct python *python = &recorder->python;
@@ -170,14 +154,21 @@ static struct stack_refs capture(struct record_call *call, uint64_t ns) {
 /* ---- books
  * ---------------------------------------------------------------------------------------- */
 
-static void book_free(struct recorder *recorder, uint32_t site_ref, uint64_t bytes, uint64_t ns) {
+static void book_free(struct recorder *recorder, uint32_t site_ref, uint64_t bytes, uint16_t pool,
+                      uint64_t ns) {
     struct site_event event = {ns, bytes, false};
     sites_change(&recorder->sites, trace_at(&recorder->trace, site_ref), &event);
+    if (pool)
+        pools_give(&recorder->pools, pool, bytes);
 }
 
-static void publish(struct record_call *call, struct trace_site *site, struct table_entry *entry,
+void record_erase(struct recorder *recorder, const struct table_mark *mark, uint64_t ns) {
+    if (table_erase(mark))
+        book_free(recorder, mark->site, mark->bytes, mark->pool, ns);
+}
+
+void record_publish(struct recorder *recorder, struct trace_site *site, struct table_entry *entry,
                     uint64_t ns) {
-    struct recorder *recorder = call->recorder;
     struct trace_writer *trace = &recorder->trace;
     struct table_entry old;
     entry->site = trace_ref(trace, site);
@@ -191,9 +182,11 @@ static void publish(struct record_call *call, struct trace_site *site, struct ta
     if (result == TABLE_REPLACED)
         trace_lose(trace, TRACE_LOSS_LOST_FREES, 1);
     if (result != TABLE_INSERTED)
-        book_free(recorder, old.site, old.bytes, ns);
+        book_free(recorder, old.site, old.bytes, old.pool, ns);
     struct site_event event = {ns, entry->bytes, true};
     sites_change(&recorder->sites, site, &event);
+    if (entry->pool)
+        pools_take(&recorder->pools, entry->pool, entry->bytes);
 }
 
 /*
@@ -215,14 +208,31 @@ static void notice_caller(struct recorder *recorder, struct trace_site *site) {
     store_relaxed(&site->called_from, caller);
 }
 
-static void book_alloc(struct record_call *call, const struct site_key *key,
-                       struct table_entry *entry, uint64_t ns) {
-    struct trace_writer *trace = &call->recorder->trace;
+static struct trace_site *site_of(struct record_call *call, const struct site_key *key) {
     struct trace_site *site = sites_get(&call->recorder->sites, key);
+    if (site && !key->python_stack && !(load_relaxed(&site->flags) & TRACE_SITE_OTHER))
+        notice_caller(call->recorder, site);
+    return site;
+}
+
+struct trace_site *record_site(struct record_call *call, enum trace_kind kind, uint16_t device,
+                               uint64_t ns) {
+    struct stack_refs stack = record_stack(call, ns);
+    struct site_key key = {
+        .ledger = TRACE_LEDGER_DRIVER,
+        .kind = (uint8_t)kind,
+        .device = device,
+        .native_stack = stack.native,
+        .python_stack = stack.python,
+    };
+    return site_of(call, &key);
+}
+
+static void book_alloc(struct recorder *recorder, struct trace_site *site,
+                       struct table_entry *entry, uint64_t ns) {
+    struct trace_writer *trace = &recorder->trace;
     if (site) {
-        if (!key->python_stack && !(load_relaxed(&site->flags) & TRACE_SITE_OTHER))
-            notice_caller(call->recorder, site);
-        publish(call, site, entry, ns);
+        record_publish(recorder, site, entry, ns);
         return;
     }
     trace_lose(trace, TRACE_LOSS_TABLE_FULL, 1);
@@ -233,33 +243,46 @@ static bool is_host(enum trace_kind kind) {
     return kind == TRACE_KIND_HOST || kind == TRACE_KIND_REGISTERED;
 }
 
+void record_block(struct record_call *call, const struct record_block *block) {
+    struct recorder *recorder = call->recorder;
+    int saved = errno;
+    uint64_t ns = trace_now(&recorder->trace);
+    uint16_t device =
+        block->device == RECORD_DEVICE_CURRENT ? current_device(recorder) : block->device;
+    struct trace_site *site = record_site(call, block->kind, device, ns);
+    struct table_entry entry = {
+        .address = block->address,
+        .bytes = block->bytes,
+        .context = contexts_current(recorder),
+        .pool = block->pool,
+        .space = (uint8_t)block->space,
+    };
+    book_alloc(recorder, site, &entry, ns);
+    errno = saved;
+}
+
 void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_space space,
                   uint64_t address, uint64_t bytes) {
-    struct recorder *recorder = call->recorder;
+    struct record_block block = {
+        .kind = kind,
+        .space = space,
+        .device = is_host(kind) ? TRACE_DEVICE_HOST : RECORD_DEVICE_CURRENT,
+        .address = address,
+        .bytes = bytes,
+    };
     /* cuMemHostAlloc and cuMemAllocAsync of 0 bytes succeed with NULL (measured on an H200, driver
        580.159): there is nothing to free. */
     if (!address)
         return;
-    int saved = errno;
-    uint64_t ns = trace_now(&recorder->trace);
-    struct stack_refs stack = capture(call, ns);
-    struct site_key key = {
-        .ledger = TRACE_LEDGER_DRIVER,
-        .kind = (uint8_t)kind,
-        .device = is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(recorder),
-        .native_stack = stack.native,
-        .python_stack = stack.python,
-    };
-    struct table_entry entry = {
-        .address = address,
-        .bytes = bytes,
-        .context = current_context(recorder),
-        .space = (uint8_t)space,
-    };
-    book_alloc(call, &key, &entry, ns);
+    record_block(call, &block);
     if (kind == TRACE_KIND_DEVICE)
         latest_block = (struct block){address, bytes};
-    errno = saved;
+}
+
+void record_exported(struct record_call *call, CUresult code, enum trace_space space,
+                     uint64_t address) {
+    if (code == CUDA_SUCCESS)
+        table_add_flags(&call->recorder->table, space, address, TRACE_SLOT_EXPORTED);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -289,7 +312,7 @@ void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, i
     if (!(load_relaxed(&trace->header->features) & TRACE_FEATURE_TENSORS))
         or_relaxed(&trace->header->features, (uint64_t)TRACE_FEATURE_TENSORS);
     notice_segment(recorder, address);
-    struct stack_refs stack = capture(call, ns);
+    struct stack_refs stack = record_stack(call, ns);
     struct site_key key = {
         .ledger = TRACE_LEDGER_TENSOR,
         .kind = TRACE_KIND_TENSOR,
@@ -298,7 +321,7 @@ void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, i
         .python_stack = stack.python,
     };
     struct table_entry entry = {.address = address, .bytes = bytes, .space = TRACE_SPACE_TENSOR};
-    book_alloc(call, &key, &entry, ns);
+    book_alloc(recorder, site_of(call, &key), &entry, ns);
     errno = saved;
 }
 
@@ -321,13 +344,13 @@ void record_free_end(struct record_call *call, uint64_t address, CUresult code) 
     if (address && !mark->slot)
         trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
     if (address && code != CUDA_SUCCESS)
-        trace_lose(&recorder->trace, TRACE_LOSS_FAILED_FREES, 1);
+        record_failed_free(call, code);
     /* Superseded in either case: handed out again meanwhile, so that the driver did free it,
        whatever it returned; whoever got it has booked that. */
     if (mark->slot && code != CUDA_SUCCESS)
         table_unmark(mark);
-    else if (mark->slot && table_erase(mark))
-        book_free(recorder, mark->site, mark->bytes, trace_now(&recorder->trace));
+    else if (mark->slot)
+        record_erase(recorder, mark, trace_now(&recorder->trace));
     errno = saved;
 }
 
@@ -343,40 +366,100 @@ static uint32_t call_name(struct recorder *recorder, unsigned row, const char *n
     return ref;
 }
 
-/* Takes a copy of `what` into the trace, with time and stack; or counts it. */
-static void add_failure(struct record_call *call, const struct trace_failure *what) {
-    struct recorder *recorder = call->recorder;
-    struct trace_writer *trace = &recorder->trace;
-    struct trace_failure *failure = NULL;
-    trace_count(trace, TRACE_COUNTER_FAILED_ALLOCS, what->ledger == TRACE_LEDGER_DRIVER);
-    if (add_relaxed(&recorder->failures, 1) < RECORD_FAILURES)
-        failure = trace_append(trace, TRACE_SECTION_FAILURES, sizeof *failure, sizeof *failure);
-    if (!failure) {
-        trace_lose(trace, TRACE_LOSS_RATE_LIMITED, 1);
-        return;
-    }
+static void fill_failure(struct record_call *call, struct trace_failure *failure,
+                         const struct trace_failure *what) {
     *failure = *what;
-    failure->ns = trace_now(trace);
-    struct stack_refs stack = capture(call, failure->ns);
+    failure->ns = trace_now(&call->recorder->trace);
+    struct stack_refs stack = record_stack(call, failure->ns);
     failure->native_stack = stack.native;
     failure->python_stack = stack.python;
     store_release(&failure->state, 1u); /* pairs with the reader */
 }
 
-void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind kind,
-                         CUresult code, uint64_t request) {
+static struct trace_failure *new_failure(struct recorder *recorder) {
+    struct trace_failure *failure =
+        trace_append(&recorder->trace, TRACE_SECTION_FAILURES, sizeof *failure, sizeof *failure);
+    if (!failure)
+        trace_lose(&recorder->trace, TRACE_LOSS_RATE_LIMITED, 1);
+    return failure;
+}
+
+/* Takes a copy of `what` into the trace, with time and stack; or counts it. */
+static void add_failure(struct record_call *call, const struct trace_failure *what) {
     struct recorder *recorder = call->recorder;
+    struct trace_failure *failure = NULL;
+    trace_count(&recorder->trace, TRACE_COUNTER_FAILED_ALLOCS, what->ledger == TRACE_LEDGER_DRIVER);
+    if (add_relaxed(&recorder->failures, 1) < RECORD_FAILURES)
+        failure = new_failure(recorder);
+    else
+        trace_lose(&recorder->trace, TRACE_LOSS_RATE_LIMITED, 1);
+    if (failure)
+        fill_failure(call, failure, what);
+}
+
+void record_failed_block(struct record_call *call, enum trace_kind kind, uint16_t device,
+                         CUresult code, uint64_t request) {
     int saved = errno;
     struct trace_failure failure = {
-        .call = call_name(recorder, row, resolve_names[row]),
+        .call = call_name(call->recorder, call->row, resolve_names[call->row]),
         .code = code,
         .ledger = TRACE_LEDGER_DRIVER,
         .kind = (uint8_t)kind,
-        .device = is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(recorder),
+        .device = device,
         .request_bytes = request,
     };
     add_failure(call, &failure);
+    if (code == CUDA_ERROR_OUT_OF_MEMORY)
+        pools_sample_all(call->recorder);
     errno = saved;
+}
+
+void record_failed_alloc(struct record_call *call, enum trace_kind kind, CUresult code,
+                         uint64_t request) {
+    int saved = errno;
+    record_failed_block(
+        call, kind, is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(call->recorder),
+        code, request);
+    errno = saved;
+}
+
+/* One record for each call and code: a program that tries for ever does not hide what matters. */
+void record_failed_call(struct record_call *call, enum trace_kind kind, CUresult code,
+                        uint64_t bytes) {
+    struct recorder *recorder = call->recorder;
+    int saved = errno;
+    struct trace_failure what = {
+        .call = call_name(recorder, call->row, resolve_names[call->row]),
+        .code = code,
+        .ledger = TRACE_LEDGER_DRIVER,
+        .kind = (uint8_t)kind,
+        .device = is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : record_device_if_known(recorder),
+        .request_bytes = bytes,
+    };
+    for (int i = 0; i < RECORD_REFUSALS; i++) {
+        struct trace_failure *known =
+            load_acquire(&recorder->refusals[i]); /* pairs with the swap */
+        if (known && (known->call != what.call || known->code != code))
+            continue;
+        struct trace_failure *none = NULL, *mine = known ? NULL : new_failure(recorder);
+        if (mine) {
+            fill_failure(call, mine, &what);
+            cas_acq_rel(&recorder->refusals[i], &none, mine);
+        } else if (known) {
+            add_relaxed(&known->repeats, 1);
+        }
+        errno = saved;
+        return;
+    }
+    trace_lose(&recorder->trace, TRACE_LOSS_RATE_LIMITED, 1);
+    errno = saved;
+}
+
+/* Frees during the driver's shutdown fail in every program that leaves them to destructors. */
+void record_failed_free(struct record_call *call, CUresult code) {
+    trace_lose(&call->recorder->trace, TRACE_LOSS_FAILED_FREES, 1);
+    if (code != CUDA_ERROR_DEINITIALIZED)
+        record_failed_call(call, 0, code, call->mark.bytes);
 }
 
 void record_failed_tensor(struct record_call *call, const char *name, uint64_t request,
@@ -392,55 +475,6 @@ void record_failed_tensor(struct record_call *call, const char *name, uint64_t r
         .request_bytes = request,
     };
     add_failure(call, &failure);
-    errno = saved;
-}
-
-/* A primary context is the same for all who retain it, at once too; any other one is new. *number
-   from
-   1. True if the caller is to describe it. */
-static bool claim_context(struct recorder *recorder, uint64_t handle, unsigned flags,
-                          uint32_t *number) {
-    for (uint32_t i = 0; i < RECORD_CONTEXTS; i++) {
-        uint64_t seen = 0;
-        *number = i + 1;
-        if (cas_acq_rel(&recorder->contexts[i], &seen, handle))
-            return true;
-        if (flags & TRACE_CONTEXT_PRIMARY && seen == handle)
-            return false;
-    }
-    *number = 0;
-    trace_lose(&recorder->trace, TRACE_LOSS_RECORDS_FULL, 1);
-    return false;
-}
-
-void record_context(struct record_call *call, CUcontext context, CUdevice ordinal, unsigned flags) {
-    struct recorder *recorder = call->recorder;
-    struct trace_writer *trace = &recorder->trace;
-    int saved = errno;
-    uint32_t number;
-    struct trace_context *record = NULL;
-    if (claim_context(recorder, (uintptr_t)context, flags, &number)) {
-        record = trace_append(trace, TRACE_SECTION_CONTEXTS, sizeof *record, sizeof *record);
-        if (record) {
-            record->device = known_device(recorder, ordinal);
-            record->flags = (uint16_t)flags;
-            record->number = number;
-            record->handle = (uintptr_t)context;
-            record->created_ns = trace_now(trace);
-            struct stack_refs stack = capture(call, record->created_ns);
-            record->native_stack = stack.native;
-            record->python_stack = stack.python;
-            store_release(&record->state, 1u); /* pairs with the reader */
-            store_release(&recorder->context_records[number - 1], record);
-        } else {
-            trace_lose(trace, TRACE_LOSS_RECORDS_FULL, 1);
-        }
-    } else if (number) {
-        /* Not there yet while another thread describes it: that use is not counted. */
-        record = load_acquire(&recorder->context_records[number - 1]);
-    }
-    if (record)
-        add_relaxed(&record->uses, 1);
     errno = saved;
 }
 

@@ -14,8 +14,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "contexts.h"
 #include "cuda_abi.h"
+#include "gpu_modules.h"
+#include "graphs.h"
+#include "handles.h"
 #include "modules.h"
+#include "pools.h"
 #include "python.h"
 #include "resolve.h"
 #include "sites.h"
@@ -24,8 +29,9 @@
 #include "trace_writer.h"
 #include "unwind.h"
 
-#define RECORD_CONTEXTS 256
-#define RECORD_FAILURES 64 /* recorded one by one; further ones are counted */
+#define RECORD_FAILURES       64 /* allocations, recorded one by one; further ones are counted */
+#define RECORD_REFUSALS       32 /* other calls: one for each call and code, with repeats */
+#define RECORD_DEVICE_CURRENT 0xfffdu /* of struct record_block: the current context's */
 
 /* All that belongs to one process's trace. */
 struct recorder {
@@ -35,8 +41,12 @@ struct recorder {
     struct stacks stacks;
     struct python python;
     struct sites sites;
-    uint64_t contexts[RECORD_CONTEXTS]; /* handles, in order of appearance */
-    struct trace_context *context_records[RECORD_CONTEXTS];
+    struct contexts contexts;
+    struct handles handles;
+    struct pools pools;
+    struct graphs graphs;
+    struct gpu_modules gpu_modules;
+    struct trace_failure *refusals[RECORD_REFUSALS];
     uint32_t row_names[ROW_COUNT + 1]; /* string refs; the last one: the framework's report */
     uint32_t driver_known;
     uint32_t failures;
@@ -46,7 +56,27 @@ struct recorder {
 struct record_call {
     struct recorder *recorder;
     struct registers from;
+    enum row row;
     struct table_mark mark; /* of a free */
+    bool known;             /* what is given back was known (handles) */
+    bool capturing;         /* the call's stream is (graphs) */
+    uint64_t key;
+    uint16_t ending;    /* number of the context that the call may end; 0: none */
+    uint32_t *released; /* the count that lost a hold by it; NULL: none */
+};
+
+/* Memory that the driver gave. */
+struct record_block {
+    enum trace_kind kind;
+    enum trace_space space;
+    uint16_t device; /* or RECORD_DEVICE_CURRENT */
+    uint16_t pool;   /* number, from 1; 0: none */
+    uint64_t address;
+    uint64_t bytes;
+};
+
+struct stack_refs {
+    uint32_t native, python;
 };
 
 /*
@@ -60,21 +90,50 @@ void record_leave(void);
 void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_space space,
                   uint64_t address, uint64_t bytes);
 
+void record_block(struct record_call *call, const struct record_block *block);
+
 /* The driver refused `request` bytes with this code. */
-void record_failed_alloc(struct record_call *call, enum row row, enum trace_kind kind,
+void record_failed_alloc(struct record_call *call, enum trace_kind kind, CUresult code,
+                         uint64_t request);
+void record_failed_block(struct record_call *call, enum trace_kind kind, uint16_t device,
                          CUresult code, uint64_t request);
+
+/* It refused something that is not an allocation of memory, or a free. */
+void record_failed_call(struct record_call *call, enum trace_kind kind, CUresult code,
+                        uint64_t bytes);
+void record_failed_free(struct record_call *call, CUresult code);
 
 /* Before and after the driver is asked to free. */
 void record_free_begin(struct record_call *call, enum trace_space space, uint64_t address);
 void record_free_end(struct record_call *call, uint64_t address, CUresult code);
+
+/* A block was shared with another process. */
+void record_exported(struct record_call *call, CUresult code, enum trace_space space,
+                     uint64_t address);
 
 /* The framework handed out a tensor, took one back, found no memory for one. No driver calls. */
 void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, int device);
 void record_tensor_free(struct record_call *call, uint64_t address);
 void record_failed_tensor(struct record_call *call, const char *name, uint64_t request, int device);
 
-/* A context was made or retained. */
-void record_context(struct record_call *call, CUcontext context, CUdevice device, unsigned flags);
+/* ---- for the modules that know one kind of memory -------------------------------------------- */
+
+/* The stack of the call, as it is recorded with whatever it made. */
+struct stack_refs record_stack(struct record_call *call, uint64_t ns);
+
+/* An ordinal as the trace names devices; describes one that is met first. */
+uint16_t record_device(struct recorder *recorder, CUdevice ordinal);
+/* The current context's; no context is no loss here. */
+uint16_t record_device_if_known(struct recorder *recorder);
+
+/* The site of this call for a kind of memory; NULL: no room. */
+struct trace_site *record_site(struct record_call *call, enum trace_kind kind, uint16_t device,
+                               uint64_t ns);
+/* Books an entry at it: address, bytes, context, pool and space are filled in. */
+void record_publish(struct recorder *recorder, struct trace_site *site, struct table_entry *entry,
+                    uint64_t ns);
+/* Ends a mark: what was being freed is gone. */
+void record_erase(struct recorder *recorder, const struct table_mark *mark, uint64_t ns);
 
 /* A named moment. */
 void record_mark(struct recorder *recorder, const char *name);

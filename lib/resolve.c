@@ -13,25 +13,19 @@
 #define IMAGES_MAX 4
 
 const char *const resolve_names[ROW_COUNT] = {
-#define ALLOC(symbol, ...)   [ROW_##symbol] = #symbol,
-#define FREE(symbol, ...)    [ROW_##symbol] = #symbol,
-#define CONTEXT(symbol, ...) [ROW_##symbol] = #symbol,
+#define HOOK(symbol, params) [ROW_##symbol] = #symbol,
 #define DOOR(symbol)         [ROW_##symbol] = #symbol,
 #include "cuda_api.def"
 };
 
-#define ALLOC(symbol, params, ...)   extern CUresult symbol params;
-#define FREE(symbol, params, ...)    extern CUresult symbol params;
-#define CONTEXT(symbol, params, ...) extern CUresult symbol params;
+#define HOOK(symbol, params) extern CUresult symbol params;
 #include "cuda_api.def"
 EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t flags);
 EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64_t flags,
                                     void *status);
 
 static void *const wrappers[ROW_COUNT] = {
-#define ALLOC(symbol, ...)   [ROW_##symbol] = (void *)symbol,
-#define FREE(symbol, ...)    [ROW_##symbol] = (void *)symbol,
-#define CONTEXT(symbol, ...) [ROW_##symbol] = (void *)symbol,
+#define HOOK(symbol, params) [ROW_##symbol] = (void *)symbol,
 #define DOOR(symbol)         [ROW_##symbol] = (void *)symbol,
 #include "cuda_api.def"
 };

@@ -18,9 +18,7 @@
 
 /* One number for each hooked entry point, in the order of the table. */
 enum row {
-#define ALLOC(symbol, ...)   ROW_##symbol,
-#define FREE(symbol, ...)    ROW_##symbol,
-#define CONTEXT(symbol, ...) ROW_##symbol,
+#define HOOK(symbol, params) ROW_##symbol,
 #define DOOR(symbol)         ROW_##symbol,
 #include "cuda_api.def"
     ROW_COUNT

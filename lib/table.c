@@ -195,7 +195,7 @@ enum table_result table_insert(struct table *t, const struct table_entry *entry,
     return insert_new(t, entry) ? TABLE_INSERTED : TABLE_FULL;
 }
 
-uint32_t table_add_flags(struct table *t, enum trace_space space, uint64_t address, uint8_t flags) {
+uint32_t table_add_flags(struct table *t, unsigned space, uint64_t address, uint8_t flags) {
     uint64_t word;
     struct trace_slot *slot;
     while ((slot = find(t, space, address, &word)) && TRACE_SLOT_STATE(word) == TRACE_SLOT_LIVE) {
@@ -225,7 +225,7 @@ bool table_begin_freeing(struct table_mark *mark) {
     return cas_acq_rel(&mark->slot->word, &word, mark->word);
 }
 
-struct table_mark table_mark_freeing(struct table *t, enum trace_space space, uint64_t address) {
+struct table_mark table_mark_freeing(struct table *t, unsigned space, uint64_t address) {
     struct table_mark mark = {0};
     uint64_t word;
     struct trace_slot *slot;
@@ -248,11 +248,11 @@ static struct table_mark find_in_state(struct table *t, unsigned space, uint64_t
     return slot && TRACE_SLOT_STATE(word) == state ? as_found(slot, word) : (struct table_mark){0};
 }
 
-struct table_mark table_marked(struct table *t, enum trace_space space, uint64_t address) {
+struct table_mark table_marked(struct table *t, unsigned space, uint64_t address) {
     return find_in_state(t, space, address, TRACE_SLOT_FREEING);
 }
 
-struct table_mark table_live(struct table *t, enum trace_space space, uint64_t address) {
+struct table_mark table_live(struct table *t, unsigned space, uint64_t address) {
     return find_in_state(t, space, address, TRACE_SLOT_LIVE);
 }
 

@@ -46,7 +46,7 @@ struct table_entry {
     uint32_t time_ms;
     uint16_t context;
     uint16_t pool;
-    uint8_t space; /* enum trace_space */
+    uint8_t space; /* enum trace_space; of a private table, the owner's own */
     uint8_t flags;
 };
 
@@ -75,17 +75,17 @@ enum table_result table_insert(struct table *t, const struct table_entry *entry,
                                struct table_entry *old);
 
 /* Adds flags (TRACE_SLOT_ bits) to a live entry. Its site; 0: no such entry, or being freed. */
-uint32_t table_add_flags(struct table *t, enum trace_space space, uint64_t address, uint8_t flags);
+uint32_t table_add_flags(struct table *t, unsigned space, uint64_t address, uint8_t flags);
 
-struct table_mark table_mark_freeing(struct table *t, enum trace_space space, uint64_t address);
+struct table_mark table_mark_freeing(struct table *t, unsigned space, uint64_t address);
 
 /* What an earlier step marked, and what is live: likewise, but changes nothing. */
-struct table_mark table_marked(struct table *t, enum trace_space space, uint64_t address);
-struct table_mark table_live(struct table *t, enum trace_space space, uint64_t address);
+struct table_mark table_marked(struct table *t, unsigned space, uint64_t address);
+struct table_mark table_live(struct table *t, unsigned space, uint64_t address);
 
 /*
- * Visits each entry that is in this state (TRACE_SLOT_LIVE or _FREEING). Cold. The visitor may end a
- * mark, or begin one.
+ * Visits each entry that is in this state (TRACE_SLOT_LIVE or _FREEING). Cold. The visitor may end
+ * a mark, or begin one.
  */
 typedef void table_visit(void *owner, struct table_mark *mark);
 void table_walk(struct table *t, unsigned state, table_visit *visit, void *owner);

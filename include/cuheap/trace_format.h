@@ -61,22 +61,23 @@
 
 /* number, name, what one record is. Numbers are never reused. */
 #define TRACE_SECTIONS(X)                                                                          \
-    X(1, MODULES, "modules")        /* struct trace_module */                                      \
-    X(2, STRINGS, "strings")        /* struct trace_string, variable length */                     \
-    X(3, NATIVE_STACKS, "native")   /* struct trace_native_stack, variable length */               \
-    X(4, PYTHON_STACKS, "python")   /* struct trace_python_stack, variable length */               \
-    X(5, PYTHON_PLACES, "places")   /* struct trace_python_place */                                \
-    X(6, SITES, "sites")            /* struct trace_site */                                        \
-    X(7, LIVE_TABLE, "live")        /* struct trace_slot; one region is one hash table */          \
-    X(8, TOTALS, "totals")          /* struct trace_total */                                       \
-    X(9, CONTEXTS, "contexts")      /* struct trace_context */                                     \
-    X(10, POOLS, "pools")           /* struct trace_pool */                                        \
-    X(11, RANGES, "ranges")         /* struct trace_range: reservations and mappings */            \
-    X(12, MARKS, "marks")           /* struct trace_mark */                                        \
-    X(13, FAILURES, "failures")     /* struct trace_failure */                                     \
-    X(14, FAILURE_COPIES, "copies") /* struct trace_copy and its slots, variable length */         \
-    X(15, HISTORY, "history")       /* struct trace_event, one ring */                             \
-    X(16, NOTES, "notes")           /* struct trace_note */
+    X(1, MODULES, "modules")          /* struct trace_module */                                    \
+    X(2, STRINGS, "strings")          /* struct trace_string, variable length */                   \
+    X(3, NATIVE_STACKS, "native")     /* struct trace_native_stack, variable length */             \
+    X(4, PYTHON_STACKS, "python")     /* struct trace_python_stack, variable length */             \
+    X(5, PYTHON_PLACES, "places")     /* struct trace_python_place */                              \
+    X(6, SITES, "sites")              /* struct trace_site */                                      \
+    X(7, LIVE_TABLE, "live")          /* struct trace_slot; one region is one hash table */        \
+    X(8, TOTALS, "totals")            /* struct trace_total */                                     \
+    X(9, CONTEXTS, "contexts")        /* struct trace_context */                                   \
+    X(10, POOLS, "pools")             /* struct trace_pool */                                      \
+    X(11, RANGES, "ranges")           /* struct trace_range: reservations and mappings */          \
+    X(12, MARKS, "marks")             /* struct trace_mark */                                      \
+    X(13, FAILURES, "failures")       /* struct trace_failure */                                   \
+    X(14, FAILURE_COPIES, "copies")   /* struct trace_copy and its slots, variable length */       \
+    X(15, HISTORY, "history")         /* struct trace_event, one ring */                           \
+    X(16, NOTES, "notes")             /* struct trace_note */                                      \
+    X(17, GPU_MODULES, "gpu-modules") /* struct trace_gpu_module: code loaded on the GPU */
 
 enum trace_section {
 #define X(number, name, text) TRACE_SECTION_##name = number,
@@ -163,8 +164,10 @@ enum trace_space {
     TRACE_SPACE_MIPMAP,
     TRACE_SPACE_EXTERNAL, /* CUexternalMemory */
     TRACE_SPACE_TENSOR,
+    TRACE_SPACE_IPC, /* address from cuIpcOpenMemHandle, the context's number in the top 16 bits */
     TRACE_SPACE_LIMIT
 };
+#define TRACE_IPC_CONTEXT_SHIFT 48
 static_assert(TRACE_SPACE_LIMIT <= 32, "a slot's state has five bits for the space");
 
 /* ---- header ---------------------------------------------------------------------------------- */
@@ -574,6 +577,7 @@ TRACE_SIZE_CHECK(struct trace_context, 56);
 enum trace_pool_flag {
     TRACE_POOL_DEFAULT = 1u << 0,
     TRACE_POOL_THRESHOLD_SET = 1u << 1,
+    TRACE_POOL_IMPORTED = 1u << 2, /* another process's */
 };
 
 struct trace_pool {
@@ -590,7 +594,9 @@ struct trace_pool {
     uint64_t destroyed_ns;
     uint32_t native_stack;
     uint32_t python_stack;
-    uint64_t reserved[2];
+    uint32_t number; /* by which slots name it, from 1; a destroyed pool's may come again */
+    uint32_t reserved0;
+    uint64_t reserved;
 };
 TRACE_SIZE_CHECK(struct trace_pool, 96);
 
@@ -599,6 +605,7 @@ enum trace_range_type {
     TRACE_RANGE_MAPPING = 2,     /* cuMemMap */
 };
 
+/* The record of one that was removed may be written anew for a later one. */
 struct trace_range {
     uint32_t state;
     uint16_t type; /* enum trace_range_type */
@@ -613,6 +620,28 @@ struct trace_range {
     uint32_t python_stack;
 };
 TRACE_SIZE_CHECK(struct trace_range, 64);
+
+enum trace_gpu_module_type {
+    TRACE_GPU_MODULE = 1,  /* cuModuleLoad and its like */
+    TRACE_GPU_LIBRARY = 2, /* cuLibraryLoadData, cuLibraryLoadFromFile */
+};
+
+/* Code and variables loaded on the GPU: memory that passes no allocation call. The record of one
+   that was unloaded may be written anew for a later one. */
+struct trace_gpu_module {
+    uint32_t state; /* 1: published */
+    uint16_t type;  /* enum trace_gpu_module_type */
+    uint16_t device;
+    uint64_t handle;
+    uint64_t loaded_ns;
+    uint64_t unloaded_ns; /* 0: still there */
+    uint32_t native_stack;
+    uint32_t python_stack;
+    uint16_t context; /* number; 0: not known */
+    uint16_t reserved0[3];
+    uint64_t reserved[2];
+};
+TRACE_SIZE_CHECK(struct trace_gpu_module, 64);
 
 struct trace_mark {
     uint32_t state;

@@ -1,0 +1,311 @@
+#include "graphs.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "atomic.h"
+#include "record.h"
+
+enum { NODE_FREE = 0, NODE_BUSY, NODE_USED };
+
+#define HOLDING_OFF       (1u << 31)
+#define HOLD_OFF_PATIENCE 100000 /* looks: the other thread is inside one query of the driver */
+
+bool graphs_init(struct graphs *graphs) {
+    size_t bytes = GRAPHS_NODES * sizeof(struct graph_node);
+    void *nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (nodes == MAP_FAILED)
+        return false;
+    /* A forked child begins its own; advice that fails only costs it the address space. */
+    madvise(nodes, bytes, MADV_DONTFORK);
+    graphs->nodes = nodes;
+    return true;
+}
+
+/* Told by an address that each thread has of its own. */
+static const void *this_thread(void) {
+    static __thread __attribute__((tls_model("initial-exec"))) char mine;
+    return &mine;
+}
+
+/* ---- capture --------------------------------------------------------------------------------- */
+
+void graphs_ask(struct record_call *call, CUstream stream, is_capturing *ask) {
+    int status;
+    call->capturing = load_relaxed(&call->recorder->graphs.seen) && ask &&
+                      ask(stream, &status) == CUDA_SUCCESS &&
+                      status != CU_STREAM_CAPTURE_STATUS_NONE;
+    call->key = (uintptr_t)stream;
+}
+
+void graphs_capture_begin(struct record_call *call) {
+    struct graphs *graphs = &call->recorder->graphs;
+    store_relaxed(&graphs->seen, 1u);
+    /* Pairs with graphs_capture_hold_off. */
+    uint32_t seen = add_acq_rel(&graphs->captures, 1u);
+    for (int i = 0; seen & HOLDING_OFF && i < HOLD_OFF_PATIENCE; i++) {
+        cpu_pause();
+        seen = load_acquire(&graphs->captures);
+    }
+}
+
+void graphs_capture_begun(struct record_call *call, CUresult code) {
+    if (code != CUDA_SUCCESS)
+        add_acq_rel(&call->recorder->graphs.captures, -1u);
+}
+
+bool graphs_capture_hold_off(struct graphs *graphs) {
+    uint32_t none = 0;
+    return cas_acq_rel(&graphs->captures, &none, HOLDING_OFF);
+}
+
+void graphs_capture_go_on(struct graphs *graphs) {
+    add_acq_rel(&graphs->captures, -HOLDING_OFF); /* pairs with graphs_capture_begin */
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+static struct graph_node *claim(struct recorder *recorder) {
+    struct graphs *graphs = &recorder->graphs;
+    for (uint32_t i = 0; i < GRAPHS_NODES; i++) {
+        struct graph_node *node = &graphs->nodes[i];
+        uint32_t unused = NODE_FREE;
+        if (load_relaxed(&node->state) != NODE_FREE ||
+            !cas_acq_rel(&node->state, &unused, (uint32_t)NODE_BUSY))
+            continue;
+        uint32_t limit = load_relaxed(&graphs->limit);
+        while (limit <= i && !cas_acq_rel(&graphs->limit, &limit, i + 1))
+            ;
+        return node;
+    }
+    trace_lose(&recorder->trace, TRACE_LOSS_RECORDS_FULL, 1);
+    return NULL;
+}
+
+static struct graph_node *next_node(struct graphs *graphs, uint32_t *cursor) {
+    uint32_t limit = load_acquire(&graphs->limit);
+    while (*cursor < limit) {
+        struct graph_node *node = &graphs->nodes[(*cursor)++];
+        if (load_acquire(&node->state) == NODE_USED) /* pairs with add_node */
+            return node;
+    }
+    return NULL;
+}
+
+#define EACH_NODE(node, graphs) (uint32_t cursor = 0; (node = next_node((graphs), &cursor));)
+
+static void add_node(struct record_call *call, const struct graph_node *from) {
+    struct graph_node *node = claim(call->recorder);
+    if (!node)
+        return;
+    node->device = from->device;
+    node->frees = from->frees;
+    node->freed_inside = false;
+    node->graph = from->graph;
+    node->exec = 0;
+    node->address = from->address;
+    node->bytes = from->bytes;
+    node->stream = from->graph ? 0 : call->key;
+    node->thread = this_thread();
+    node->site = from->site;
+    store_release(&node->state, (uint32_t)NODE_USED); /* pairs with next_node */
+}
+
+void graphs_node(struct record_call *call, CUresult code, CUgraph graph, CUdeviceptr address,
+                 uint64_t bytes, uint16_t device) {
+    struct recorder *recorder = call->recorder;
+    int saved = errno;
+    if (code != CUDA_SUCCESS) {
+        record_failed_block(call, TRACE_KIND_GRAPH, device, code, bytes);
+    } else {
+        struct trace_site *site =
+            record_site(call, TRACE_KIND_GRAPH, device, trace_now(&recorder->trace));
+        struct graph_node node = {.device = device,
+                                  .graph = (uintptr_t)graph,
+                                  .address = address,
+                                  .bytes = bytes,
+                                  .site = site ? trace_ref(&recorder->trace, site) : 0};
+        if (site)
+            add_node(call, &node);
+    }
+    errno = saved;
+}
+
+void graphs_alloc_node(struct record_call *call, CUresult code, CUgraph graph,
+                       const CUDA_MEM_ALLOC_NODE_PARAMS *params) {
+    if (params)
+        graphs_node(call, code, graph, code == CUDA_SUCCESS ? params->dptr : 0, params->bytesize,
+                    record_device(call->recorder, params->poolProps.location.id));
+}
+
+void graphs_free_node(struct record_call *call, CUresult code, CUgraph graph, CUdeviceptr address) {
+    struct graph_node from = {.frees = true, .graph = (uintptr_t)graph, .address = address};
+    if (code != CUDA_SUCCESS)
+        record_failed_free(call, code);
+    else if (address)
+        add_node(call, &from);
+}
+
+void graphs_any_node(struct record_call *call, CUresult code, CUgraph graph,
+                     const CUgraphNodeParams *params) {
+    if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        graphs_alloc_node(call, code, graph, &params->u.alloc);
+    else if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+        graphs_free_node(call, code, graph, params->u.free);
+}
+
+/* Captures of several threads at once: a node is of the capture that its stream or its thread ends;
+   the last capture open takes what is left. */
+void graphs_capture_ended(struct record_call *call, CUresult code, CUstream stream,
+                          const CUgraph *graph) {
+    struct graphs *graphs = &call->recorder->graphs;
+    uint64_t handle = code == CUDA_SUCCESS ? (uintptr_t)*graph : 0;
+    if (code != CUDA_SUCCESS &&
+        (code < CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || code > CUDA_ERROR_CAPTURED_EVENT))
+        return; /* it goes on */
+    uint32_t open = load_acquire(&graphs->captures) & ~HOLDING_OFF;
+    struct graph_node *node;
+    for
+        EACH_NODE(node, graphs) {
+            if (node->graph || node->exec || !node->thread ||
+                !(open <= 1 || node->stream == (uintptr_t)stream || node->thread == this_thread()))
+                continue;
+            node->graph = handle;
+            node->thread = NULL;
+            if (!handle)
+                store_release(&node->state, (uint32_t)NODE_FREE);
+        }
+    if (open)
+        add_acq_rel(&graphs->captures, -1u);
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+static bool is_freed_by(struct graphs *graphs, uint64_t graph, uint64_t address) {
+    struct graph_node *node;
+    for
+        EACH_NODE(node, graphs) {
+            if (node->frees && node->graph == graph && node->address == address)
+                return true;
+        }
+    return false;
+}
+
+void graphs_instantiated(struct record_call *call, CUresult code, CUgraph graph,
+                         const CUgraphExec *exec) {
+    struct graphs *graphs = &call->recorder->graphs;
+    if (code != CUDA_SUCCESS) {
+        record_failed_call(call, TRACE_KIND_GRAPH, code, 0);
+        return;
+    }
+    struct graph_node *node;
+    for
+        EACH_NODE(node, graphs) {
+            if (node->graph != (uintptr_t)graph)
+                continue;
+            node->freed_inside = !node->frees && is_freed_by(graphs, node->graph, node->address);
+            node->exec = (uintptr_t)*exec;
+            add_relaxed(&graphs->in_execs, 1u);
+        }
+}
+
+static void release(struct recorder *recorder, uint64_t address) {
+    struct table_mark mark = table_mark_freeing(&recorder->table, TRACE_SPACE_POINTER, address);
+    if (mark.slot)
+        record_erase(recorder, &mark, trace_now(&recorder->trace));
+}
+
+static void back_with_memory(struct recorder *recorder, const struct graph_node *node) {
+    struct table_entry entry = {
+        .address = node->address, .bytes = node->bytes, .space = TRACE_SPACE_POINTER};
+    if (!table_live(&recorder->table, TRACE_SPACE_POINTER, node->address).slot)
+        record_publish(recorder, trace_at(&recorder->trace, node->site), &entry,
+                       trace_now(&recorder->trace));
+}
+
+static bool is_own(struct graphs *graphs, const struct graph_node *free_node) {
+    struct graph_node *node;
+    for
+        EACH_NODE(node, graphs) {
+            if (!node->frees && node->exec == free_node->exec &&
+                node->address == free_node->address)
+                return true;
+        }
+    return false;
+}
+
+void graphs_launched(struct record_call *call, CUresult code, CUgraphExec exec) {
+    struct recorder *recorder = call->recorder;
+    struct graphs *graphs = &recorder->graphs;
+    int saved = errno;
+    if (!load_relaxed(&graphs->in_execs))
+        return;
+    struct graph_node *node;
+    for
+        EACH_NODE(node, graphs) {
+            if (node->exec != (uintptr_t)exec)
+                continue;
+            if (code != CUDA_SUCCESS) {
+                record_failed_call(call, TRACE_KIND_GRAPH, code, 0);
+                break;
+            }
+            if (!node->frees)
+                back_with_memory(recorder, node);
+            else if (!is_own(graphs, node)) /* what another graph left */
+                release(recorder, node->address);
+        }
+    errno = saved;
+}
+
+static void forget(struct graph_node *node) {
+    if (!node->graph && !node->exec)
+        store_release(&node->state, (uint32_t)NODE_FREE);
+}
+
+void graphs_destroyed(struct record_call *call, CUresult code, CUgraph graph) {
+    if (code != CUDA_SUCCESS || !graph)
+        return;
+    struct graph_node *node;
+    for
+        EACH_NODE(node, &call->recorder->graphs) {
+            if (node->graph != (uintptr_t)graph)
+                continue;
+            node->graph = 0;
+            forget(node);
+        }
+}
+
+void graphs_exec_destroyed(struct record_call *call, CUresult code, CUgraphExec exec) {
+    struct recorder *recorder = call->recorder;
+    struct graphs *graphs = &recorder->graphs;
+    int saved = errno;
+    if (code != CUDA_SUCCESS || !load_relaxed(&graphs->in_execs))
+        return;
+    struct graph_node *node;
+    for
+        EACH_NODE(node, graphs) {
+            if (node->exec != (uintptr_t)exec)
+                continue;
+            if (node->freed_inside)
+                release(recorder, node->address);
+            node->exec = 0;
+            add_relaxed(&graphs->in_execs, -1u);
+            forget(node);
+        }
+    errno = saved;
+}
+
+void graphs_trimmed(struct record_call *call, CUresult code, CUdevice device) {
+    struct recorder *recorder = call->recorder;
+    int saved = errno;
+    if (code != CUDA_SUCCESS)
+        return;
+    struct graph_node *node;
+    for
+        EACH_NODE(node, &recorder->graphs) {
+            if (node->freed_inside && node->exec && node->device == device)
+                release(recorder, node->address);
+        }
+    errno = saved;
+}
