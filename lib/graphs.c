@@ -50,9 +50,28 @@ void graphs_capture_begin(struct record_call *call) {
     }
 }
 
-void graphs_capture_begun(struct record_call *call, CUresult code) {
+static bool swap_origin(struct graphs *graphs, uint64_t from, uint64_t to) {
+    for (int i = 0; i < GRAPHS_ORIGINS; i++) {
+        uint64_t seen = from;
+        if (cas_acq_rel(&graphs->origins[i], &seen, to))
+            return true;
+    }
+    return false;
+}
+
+static bool is_origin(const struct graphs *graphs, uint64_t stream) {
+    for (int i = 0; i < GRAPHS_ORIGINS; i++)
+        if (stream && load_acquire(&graphs->origins[i]) == stream)
+            return true;
+    return false;
+}
+
+void graphs_capture_begun(struct record_call *call, CUresult code, CUstream stream) {
+    struct graphs *graphs = &call->recorder->graphs;
     if (code != CUDA_SUCCESS)
-        add_acq_rel(&call->recorder->graphs.captures, -1u);
+        add_acq_rel(&graphs->captures, -1u);
+    else
+        swap_origin(graphs, 0, (uintptr_t)stream);
 }
 
 bool graphs_capture_hold_off(struct graphs *graphs) {
@@ -92,8 +111,6 @@ static struct graph_node *next_node(struct graphs *graphs, uint32_t *cursor) {
     }
     return NULL;
 }
-
-#define EACH_NODE(node, graphs) (uint32_t cursor = 0; (node = next_node((graphs), &cursor));)
 
 static void add_node(struct record_call *call, const struct graph_node *from) {
     struct graph_node *node = claim(call->recorder);
@@ -155,8 +172,18 @@ void graphs_any_node(struct record_call *call, CUresult code, CUgraph graph,
         graphs_free_node(call, code, graph, params->u.free);
 }
 
-/* Captures of several threads at once: a node is of the capture that its stream or its thread ends;
-   the last capture open takes what is left. */
+/*
+ * Which nodes were captured by a capture that ends: those of its stream; of streams that joined it,
+ * told by the thread that used them; and what is left, if no other one is open.
+ */
+static bool is_captured_by(const struct graphs *graphs, const struct graph_node *node,
+                           uint64_t stream, bool last) {
+    if (node->graph || node->exec || !node->thread)
+        return false;
+    return node->stream == stream ||
+           (!is_origin(graphs, node->stream) && (last || node->thread == this_thread()));
+}
+
 void graphs_capture_ended(struct record_call *call, CUresult code, CUstream stream,
                           const CUgraph *graph) {
     struct graphs *graphs = &call->recorder->graphs;
@@ -165,17 +192,16 @@ void graphs_capture_ended(struct record_call *call, CUresult code, CUstream stre
         (code < CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || code > CUDA_ERROR_CAPTURED_EVENT))
         return; /* it goes on */
     uint32_t open = load_acquire(&graphs->captures) & ~HOLDING_OFF;
+    swap_origin(graphs, (uintptr_t)stream, 0);
     struct graph_node *node;
-    for
-        EACH_NODE(node, graphs) {
-            if (node->graph || node->exec || !node->thread ||
-                !(open <= 1 || node->stream == (uintptr_t)stream || node->thread == this_thread()))
-                continue;
-            node->graph = handle;
-            node->thread = NULL;
-            if (!handle)
-                store_release(&node->state, (uint32_t)NODE_FREE);
-        }
+    for (uint32_t at = 0; (node = next_node(graphs, &at));) {
+        if (!is_captured_by(graphs, node, (uintptr_t)stream, open <= 1))
+            continue;
+        node->graph = handle;
+        node->thread = NULL;
+        if (!handle)
+            store_release(&node->state, (uint32_t)NODE_FREE);
+    }
     if (open)
         add_acq_rel(&graphs->captures, -1u);
 }
@@ -184,11 +210,10 @@ void graphs_capture_ended(struct record_call *call, CUresult code, CUstream stre
 
 static bool is_freed_by(struct graphs *graphs, uint64_t graph, uint64_t address) {
     struct graph_node *node;
-    for
-        EACH_NODE(node, graphs) {
-            if (node->frees && node->graph == graph && node->address == address)
-                return true;
-        }
+    for (uint32_t at = 0; (node = next_node(graphs, &at));) {
+        if (node->frees && node->graph == graph && node->address == address)
+            return true;
+    }
     return false;
 }
 
@@ -200,14 +225,13 @@ void graphs_instantiated(struct record_call *call, CUresult code, CUgraph graph,
         return;
     }
     struct graph_node *node;
-    for
-        EACH_NODE(node, graphs) {
-            if (node->graph != (uintptr_t)graph)
-                continue;
-            node->freed_inside = !node->frees && is_freed_by(graphs, node->graph, node->address);
-            node->exec = (uintptr_t)*exec;
-            add_relaxed(&graphs->in_execs, 1u);
-        }
+    for (uint32_t at = 0; (node = next_node(graphs, &at));) {
+        if (node->graph != (uintptr_t)graph)
+            continue;
+        node->freed_inside = !node->frees && is_freed_by(graphs, node->graph, node->address);
+        node->exec = (uintptr_t)*exec;
+        add_relaxed(&graphs->in_execs, 1u);
+    }
 }
 
 static void release(struct recorder *recorder, uint64_t address) {
@@ -226,12 +250,10 @@ static void back_with_memory(struct recorder *recorder, const struct graph_node 
 
 static bool is_own(struct graphs *graphs, const struct graph_node *free_node) {
     struct graph_node *node;
-    for
-        EACH_NODE(node, graphs) {
-            if (!node->frees && node->exec == free_node->exec &&
-                node->address == free_node->address)
-                return true;
-        }
+    for (uint32_t at = 0; (node = next_node(graphs, &at));) {
+        if (!node->frees && node->exec == free_node->exec && node->address == free_node->address)
+            return true;
+    }
     return false;
 }
 
@@ -242,19 +264,18 @@ void graphs_launched(struct record_call *call, CUresult code, CUgraphExec exec) 
     if (!load_relaxed(&graphs->in_execs))
         return;
     struct graph_node *node;
-    for
-        EACH_NODE(node, graphs) {
-            if (node->exec != (uintptr_t)exec)
-                continue;
-            if (code != CUDA_SUCCESS) {
-                record_failed_call(call, TRACE_KIND_GRAPH, code, 0);
-                break;
-            }
-            if (!node->frees)
-                back_with_memory(recorder, node);
-            else if (!is_own(graphs, node)) /* what another graph left */
-                release(recorder, node->address);
+    for (uint32_t at = 0; (node = next_node(graphs, &at));) {
+        if (node->exec != (uintptr_t)exec)
+            continue;
+        if (code != CUDA_SUCCESS) {
+            record_failed_call(call, TRACE_KIND_GRAPH, code, 0);
+            break;
         }
+        if (!node->frees)
+            back_with_memory(recorder, node);
+        else if (!is_own(graphs, node)) /* what another graph left */
+            release(recorder, node->address);
+    }
     errno = saved;
 }
 
@@ -267,13 +288,12 @@ void graphs_destroyed(struct record_call *call, CUresult code, CUgraph graph) {
     if (code != CUDA_SUCCESS || !graph)
         return;
     struct graph_node *node;
-    for
-        EACH_NODE(node, &call->recorder->graphs) {
-            if (node->graph != (uintptr_t)graph)
-                continue;
-            node->graph = 0;
-            forget(node);
-        }
+    for (uint32_t at = 0; (node = next_node(&call->recorder->graphs, &at));) {
+        if (node->graph != (uintptr_t)graph)
+            continue;
+        node->graph = 0;
+        forget(node);
+    }
 }
 
 void graphs_exec_destroyed(struct record_call *call, CUresult code, CUgraphExec exec) {
@@ -283,16 +303,15 @@ void graphs_exec_destroyed(struct record_call *call, CUresult code, CUgraphExec 
     if (code != CUDA_SUCCESS || !load_relaxed(&graphs->in_execs))
         return;
     struct graph_node *node;
-    for
-        EACH_NODE(node, graphs) {
-            if (node->exec != (uintptr_t)exec)
-                continue;
-            if (node->freed_inside)
-                release(recorder, node->address);
-            node->exec = 0;
-            add_relaxed(&graphs->in_execs, -1u);
-            forget(node);
-        }
+    for (uint32_t at = 0; (node = next_node(graphs, &at));) {
+        if (node->exec != (uintptr_t)exec)
+            continue;
+        if (node->freed_inside)
+            release(recorder, node->address);
+        node->exec = 0;
+        add_relaxed(&graphs->in_execs, -1u);
+        forget(node);
+    }
     errno = saved;
 }
 
@@ -302,10 +321,9 @@ void graphs_trimmed(struct record_call *call, CUresult code, CUdevice device) {
     if (code != CUDA_SUCCESS)
         return;
     struct graph_node *node;
-    for
-        EACH_NODE(node, &recorder->graphs) {
-            if (node->freed_inside && node->exec && node->device == device)
-                release(recorder, node->address);
-        }
+    for (uint32_t at = 0; (node = next_node(&recorder->graphs, &at));) {
+        if (node->freed_inside && node->exec && node->device == device)
+            release(recorder, node->address);
+    }
     errno = saved;
 }

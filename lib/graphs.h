@@ -18,7 +18,8 @@
 
 #include "cuda_abi.h"
 
-#define GRAPHS_NODES 32768 /* allocation and free nodes at one time */
+#define GRAPHS_NODES   32768 /* allocation and free nodes at one time */
+#define GRAPHS_ORIGINS 16    /* open captures whose stream is remembered */
 
 struct record_call;
 struct recorder;
@@ -42,7 +43,8 @@ struct graphs {
     uint32_t limit;    /* one past the highest node ever used */
     uint32_t in_execs; /* nodes in executable graphs: without any, a launch costs nothing */
     uint32_t captures; /* open ones; the top bit: no capture may begin just now */
-    uint32_t seen;     /* a capture has ever been begun */
+    uint64_t origins[GRAPHS_ORIGINS]; /* streams whose capture is open; 0: none */
+    uint32_t seen;                    /* a capture has ever been begun */
 };
 
 bool graphs_init(struct graphs *graphs);
@@ -54,7 +56,7 @@ typedef CUresult is_capturing(CUstream stream, int *status);
 /* Before a stream-ordered call: sets call->capturing. `ask` is the variant for this stream. */
 void graphs_ask(struct record_call *call, CUstream stream, is_capturing *ask);
 void graphs_capture_begin(struct record_call *call);
-void graphs_capture_begun(struct record_call *call, CUresult code);
+void graphs_capture_begun(struct record_call *call, CUresult code, CUstream stream);
 void graphs_capture_ended(struct record_call *call, CUresult code, CUstream stream,
                           const CUgraph *graph);
 

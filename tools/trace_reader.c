@@ -61,6 +61,7 @@ static const uint32_t record_sizes[TRACE_SECTION_LIMIT] = {
     [TRACE_SECTION_FAILURES] = sizeof(struct trace_failure),
     [TRACE_SECTION_HISTORY] = sizeof(struct trace_event),
     [TRACE_SECTION_NOTES] = sizeof(struct trace_note),
+    [TRACE_SECTION_GPU_MODULES] = sizeof(struct trace_gpu_module),
 };
 
 const char *trace_section_name(unsigned section) {

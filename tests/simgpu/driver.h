@@ -111,6 +111,7 @@ struct device {
     struct space space;
     struct CUmemPoolHandle_st *default_pool, *pool;
     size_t context_bytes, pool_bytes;
+    size_t other_bytes; /* physical memory, arrays, graph memory */
     struct simgpu_books books;
     struct CUctx_st *primary;
 };
@@ -139,8 +140,10 @@ struct block {
     CUdevice device;
     struct CUctx_st *context; /* destroyed with it; NULL: pool and graph blocks */
     struct CUmemPoolHandle_st *pool;
-    struct CUgraph_st *graph;
     unsigned int flags;
+    bool bare;                         /* holds no addresses of its own */
+    bool freed_inside;                 /* a graph's own: cuMemFree does not take it */
+    unsigned int references, mappings; /* of physical memory; references: of what was opened, too */
     struct block *next;
 };
 
@@ -151,7 +154,6 @@ enum block_end { FREED, FREED_IN_ORDER /* by cuMemFreeAsync */, IMPLICITLY_FREED
 /* Takes a block off the books and gives its place back. */
 void block_remove(struct block *block, enum block_end how);
 void blocks_of_context(struct CUctx_st *context); /* removes them */
-void blocks_of_graph(struct CUgraph_st *graph);   /* likewise */
 
 /* ---- pools, streams ---- */
 
@@ -161,6 +163,16 @@ bool pool_set_up(CUdevice device);
 bool stream_known(CUstream stream);
 /* The graph that this stream's capture makes; NULL: it is not capturing. */
 struct CUgraph_st *stream_capture(CUstream stream);
+/* Nodes of a graph: driver_graph.c. An address of `bytes` for an allocation node; 0: none. */
+uintptr_t graph_alloc_node(struct CUgraph_st *graph, size_t bytes, CUdevice device);
+/* False: no allocation node has this address. */
+bool graph_free_node(struct CUgraph_st *graph, uintptr_t address);
+struct CUgraph_st *graph_new(void);
+CUresult graph_end(struct CUgraph_st *graph); /* destroys it */
+/* Memory that can be freed by the program: no pinned memory, nothing that its graph frees. */
+bool block_freeable(const struct block *block);
+/* Addresses for memory of another process or interface, booked to the context; 0: none. */
+uintptr_t imported_addresses(size_t bytes, struct CUctx_st *context);
 /* Whether a stream capture forbids this thread unsafe calls; if it does, aborts or spoils it. */
 bool capture_forbids(const char *what);
 

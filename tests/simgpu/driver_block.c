@@ -52,6 +52,19 @@ struct block *block_containing(uintptr_t address) {
 
 /* ---- books ---- */
 
+static bool of_host(enum simgpu_kind kind) {
+    return kind == SIMGPU_PINNED || kind == SIMGPU_REGISTERED;
+}
+
+/* What is another's has no bytes here. */
+static size_t booked(const struct block *block) {
+    return block->kind == SIMGPU_IMPORTED || block->kind == SIMGPU_MULTICAST ? 0 : block->bytes;
+}
+
+static bool is_other(enum simgpu_kind kind) {
+    return kind == SIMGPU_GRAPH || kind == SIMGPU_VMM || kind == SIMGPU_ARRAY;
+}
+
 static void count_in(struct simgpu_count *count, size_t bytes) {
     count->allocs++;
     count->live_count++;
@@ -67,11 +80,11 @@ static void count_out(struct simgpu_count *count, size_t bytes, enum block_end h
 }
 
 static struct simgpu_books *books_of(const struct block *block) {
-    return block->kind == SIMGPU_PINNED ? &host_books : &devices[block->device].books;
+    return of_host(block->kind) ? &host_books : &devices[block->device].books;
 }
 
 static bool in_total(enum simgpu_kind kind) {
-    return kind == SIMGPU_DEVICE || kind == SIMGPU_POOL || kind == SIMGPU_PINNED;
+    return kind == SIMGPU_DEVICE || kind == SIMGPU_POOL || kind == SIMGPU_PINNED || is_other(kind);
 }
 
 struct block *block_add(const struct block *given) {
@@ -84,13 +97,17 @@ struct block *block_add(const struct block *given) {
     block->next = buckets[bucket];
     buckets[bucket] = block;
     block_count++;
-    count_in(&books_of(block)->kinds[block->kind], block->bytes);
+    count_in(&books_of(block)->kinds[block->kind], booked(block));
     if (in_total(block->kind))
-        count_in(&books_of(block)->total, block->bytes);
+        count_in(&books_of(block)->total, booked(block));
+    if (is_other(block->kind))
+        devices[block->device].other_bytes += block->bytes;
     return block;
 }
 
 static void give_back_place(const struct block *block, enum block_end how) {
+    if (block->bare)
+        return;
     switch (block->kind) {
     case SIMGPU_POOL:
         pool_release(block, how);
@@ -98,7 +115,7 @@ static void give_back_place(const struct block *block, enum block_end how) {
     case SIMGPU_DEVICE:
         space_give(&devices[block->device].space, block->address, block->bytes);
         break;
-    default: /* managed, pinned, graph: mappings of their own */
+    default: /* managed, pinned, graph, imported: mappings of their own */
         munmap((void *)block->address, block->bytes);
     }
 }
@@ -110,30 +127,31 @@ void block_remove(struct block *block, enum block_end how) {
         link = &(*link)->next;
     *link = block->next;
     block_count--;
-    count_out(&books_of(block)->kinds[block->kind], block->bytes, how);
+    count_out(&books_of(block)->kinds[block->kind], booked(block), how);
     if (in_total(block->kind))
-        count_out(&books_of(block)->total, block->bytes, how);
+        count_out(&books_of(block)->total, booked(block), how);
+    if (is_other(block->kind))
+        devices[block->device].other_bytes -= block->bytes;
     give_back_place(block, how);
     store_give(block, sizeof *block);
 }
 
-static void remove_if_owned(const struct CUctx_st *context, const struct CUgraph_st *graph) {
+void blocks_of_context(struct CUctx_st *context) {
     struct block *next;
 
     for (size_t i = 0; i < bucket_count; i++)
         for (struct block *block = buckets[i]; block; block = next) {
             next = block->next;
-            if ((context && block->context == context) || (graph && block->graph == graph))
+            if (block->context == context)
                 block_remove(block, IMPLICITLY_FREED);
         }
 }
 
-void blocks_of_context(struct CUctx_st *context) {
-    remove_if_owned(context, NULL);
-}
-
-void blocks_of_graph(struct CUgraph_st *graph) {
-    remove_if_owned(NULL, graph);
+bool block_freeable(const struct block *block) {
+    return block && !block->freed_inside && !block->references &&
+           (block->kind == SIMGPU_DEVICE || block->kind == SIMGPU_POOL ||
+            block->kind == SIMGPU_MANAGED || block->kind == SIMGPU_GRAPH ||
+            (block->kind == SIMGPU_IMPORTED && !block->bare));
 }
 
 uint64_t simgpu_pages_touched(int device) {

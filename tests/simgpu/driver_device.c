@@ -78,7 +78,7 @@ CUresult device_check(CUdevice device) {
 
 size_t device_free(CUdevice device) {
     const struct device *d = &devices[device];
-    size_t used = d->context_bytes + d->pool_bytes + d->space.pages_in_use * PAGE;
+    size_t used = d->context_bytes + d->pool_bytes + d->other_bytes + d->space.pages_in_use * PAGE;
 
     return used < settings.memory ? settings.memory - used : 0;
 }

@@ -88,7 +88,7 @@ CUresult sim_mem_free(CUdeviceptr pointer) {
     if (code || !pointer)
         return code;
     struct block *block = block_find(pointer);
-    if (!block || block->kind == SIMGPU_PINNED || block->kind == SIMGPU_GRAPH)
+    if (!block_freeable(block))
         return CUDA_ERROR_INVALID_VALUE;
     block_remove(block, FREED);
     return CUDA_SUCCESS;
@@ -199,6 +199,40 @@ CUresult sim_mem_free_host(void *pointer) {
     if (!code)
         block_remove(block, FREED);
     return code;
+}
+
+/* ---- memory of the program ---- */
+
+CUresult sim_host_register(void *pointer, size_t bytes, unsigned int flags) {
+    const unsigned int known = 0x1f; /* PORTABLE, DEVICEMAP, IOMEMORY, READ_ONLY */
+    struct CUctx_st *context;
+    CUresult code = current_context(&context);
+
+    if (code)
+        return code;
+    if (!pointer || !bytes || flags & ~known)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (block_find((uintptr_t)pointer))
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    block_add(&(struct block){.address = (uintptr_t)pointer,
+                              .bytes = bytes,
+                              .kind = SIMGPU_REGISTERED,
+                              .device = context->device,
+                              .context = context,
+                              .bare = true});
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_host_unregister(void *pointer) {
+    CUresult code = free_allowed();
+
+    if (code || !pointer)
+        return code ? code : CUDA_ERROR_INVALID_VALUE;
+    struct block *block = block_find((uintptr_t)pointer);
+    if (!block || block->kind != SIMGPU_REGISTERED)
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    block_remove(block, FREED);
+    return CUDA_SUCCESS;
 }
 
 CUresult sim_host_get_device_pointer(CUdeviceptr *device, void *pointer, unsigned int flags) {

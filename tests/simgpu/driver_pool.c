@@ -10,8 +10,6 @@
  * them (conformance.txt). Work on the simulated streams is done at once, so memory is free for
  * reuse as soon as cuMemFreeAsync was called.
  */
-#include <sys/mman.h>
-
 #include "driver.h"
 
 /* A block freed by cuMemFree; measured: it counts as used until the pool allocates again. */
@@ -29,6 +27,7 @@ struct CUmemPoolHandle_st {
     int reuse[3]; /* the three CU_MEMPOOL_ATTR_REUSE_* */
     size_t blocks;
     struct late_free *late;
+    bool imported;  /* another process's: nothing is taken from it here */
     bool destroyed; /* goes when its last block does */
     struct CUmemPoolHandle_st *next;
 };
@@ -118,17 +117,8 @@ void pools_synchronize(CUdevice device) {
 
 static CUresult capture_alloc(CUdeviceptr *pointer, size_t bytes, CUdevice device,
                               struct CUgraph_st *graph) {
-    void *range = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-    if (range == MAP_FAILED)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    block_add(&(struct block){.address = (uintptr_t)range,
-                              .bytes = bytes,
-                              .kind = SIMGPU_GRAPH,
-                              .device = device,
-                              .graph = graph});
-    *pointer = (uintptr_t)range;
-    return CUDA_SUCCESS;
+    *pointer = graph_alloc_node(graph, bytes, device);
+    return *pointer ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult pool_alloc(CUdeviceptr *pointer, size_t bytes, struct CUmemPoolHandle_st *pool) {
@@ -172,6 +162,8 @@ static CUresult alloc_async(CUdeviceptr *pointer, size_t bytes, struct CUmemPool
         pool = devices[context->device].pool;
     if ((code = pool_check(pool)))
         return code;
+    if (pool->imported)
+        return CUDA_ERROR_INVALID_VALUE;
     struct CUgraph_st *graph = stream_capture(stream);
     if (!graph && capture_forbids("an allocation on a stream that is not capturing"))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -215,10 +207,10 @@ CUresult sim_mem_free_async(CUdeviceptr pointer, CUstream stream) {
     struct block *block = block_find(pointer);
     if (!pointer)
         return CUDA_SUCCESS;
-    if (!block || block->graph != graph || block->kind == SIMGPU_PINNED)
+    if (graph)
+        return graph_free_node(graph, pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (!block_freeable(block))
         return CUDA_ERROR_INVALID_VALUE;
-    if (graph) /* a free node: the address is the graph's until the graph goes */
-        return CUDA_SUCCESS;
     if (block->kind == SIMGPU_MANAGED)
         return CUDA_ERROR_NOT_SUPPORTED;
     block_remove(block, FREED_IN_ORDER);
@@ -244,6 +236,46 @@ CUresult sim_pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties) {
         return CUDA_ERROR_INVALID_VALUE;
     *pool = pool_new(properties->location.id, properties->maxSize);
     return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Another process's pool, whoever that is: only pointers of it can be imported. */
+CUresult sim_pool_import(CUmemoryPool *pool, void *handle, CUmemAllocationHandleType type,
+                         unsigned long long flags) {
+    (void)handle;
+    if (!driver_initialized)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!pool || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pool = pool_new(0, 0);
+    if (*pool)
+        (*pool)->imported = true;
+    return *pool ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult sim_pool_import_pointer(CUdeviceptr *pointer, CUmemoryPool pool,
+                                 CUmemPoolPtrExportData *data) {
+    struct CUctx_st *context;
+    CUresult code = current_context(&context);
+
+    if (!code)
+        code = pool_check(pool);
+    if (code)
+        return code;
+    if (!pool->imported || !data)
+        return CUDA_ERROR_INVALID_VALUE;
+    *pointer = imported_addresses(PAGE, context);
+    return *pointer ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult sim_pool_export_pointer(CUmemPoolPtrExportData *data, CUdeviceptr pointer) {
+    const struct block *block = block_find(pointer);
+
+    if (!driver_initialized)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (!data || !block || block->kind != SIMGPU_POOL)
+        return CUDA_ERROR_INVALID_VALUE;
+    data->reserved[0] = 1;
+    return CUDA_SUCCESS;
 }
 
 CUresult sim_pool_destroy(CUmemoryPool pool) {

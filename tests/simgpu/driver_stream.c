@@ -26,11 +26,6 @@ struct CUevent_st {
     struct CUevent_st *next;
 };
 
-struct CUgraph_st {
-    bool ended;
-    struct CUgraph_st *next;
-};
-
 /* A capture that is going on. */
 struct capture {
     CUstream stream;
@@ -43,7 +38,6 @@ struct capture {
 
 static struct CUstream_st *streams;
 static struct CUevent_st *events;
-static struct CUgraph_st *graphs;
 static struct capture *captures;
 static __thread CUstreamCaptureMode thread_mode;
 
@@ -252,7 +246,7 @@ bool capture_forbids(const char *what) {
     return forbidden;
 }
 
-CUresult sim_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode, CUgraph into) {
     struct CUctx_st *context;
     CUresult code = stream_check(stream, &context);
 
@@ -264,14 +258,33 @@ CUresult sim_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
         return CUDA_ERROR_INVALID_VALUE;
     if (*find_capture(stream))
         return CUDA_ERROR_ILLEGAL_STATE;
-    struct CUgraph_st *graph = store_take(sizeof *graph);
-    graph->next = graphs;
-    graphs = graph;
     struct capture *capture = store_take(sizeof *capture);
-    *capture = (struct capture){
-        .stream = stream, .thread = &thread_mode, .mode = mode, .graph = graph, .next = captures};
+    *capture = (struct capture){.stream = stream,
+                                .thread = &thread_mode,
+                                .mode = mode,
+                                .graph = into ? into : graph_new(),
+                                .next = captures};
     captures = capture;
     return CUDA_SUCCESS;
+}
+
+CUresult sim_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+    return begin_capture(stream, mode, NULL);
+}
+
+CUresult sim_begin_capture_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+                                    const CUgraphEdgeData *edges, size_t count,
+                                    CUstreamCaptureMode mode) {
+    (void)dependencies, (void)edges, (void)count;
+    return graph ? begin_capture(stream, mode, graph) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_begin_capture_to_graph_ptsz(CUstream stream, CUgraph graph,
+                                         const CUgraphNode *dependencies,
+                                         const CUgraphEdgeData *edges, size_t count,
+                                         CUstreamCaptureMode mode) {
+    return sim_begin_capture_to_graph(stream ? stream : CU_STREAM_PER_THREAD, graph, dependencies,
+                                      edges, count, mode);
 }
 
 CUresult sim_begin_capture_ptsz(CUstream stream, CUstreamCaptureMode mode) {
@@ -299,11 +312,10 @@ CUresult sim_end_capture(CUstream stream, CUgraph *graph) {
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     bool spoilt = (*capture)->spoilt;
     struct CUgraph_st *captured = (*capture)->graph;
-    captured->ended = true;
     capture_end(capture);
     *graph = spoilt ? NULL : captured;
     if (spoilt)
-        sim_graph_destroy(captured);
+        graph_end(captured);
     return spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
@@ -348,18 +360,5 @@ CUresult sim_exchange_capture_mode(CUstreamCaptureMode *mode) {
         return CUDA_ERROR_INVALID_VALUE;
     thread_mode = *mode;
     *mode = old;
-    return CUDA_SUCCESS;
-}
-
-CUresult sim_graph_destroy(CUgraph graph) {
-    struct CUgraph_st **link = &graphs;
-
-    while (*link && *link != graph)
-        link = &(*link)->next;
-    if (!*link || !graph->ended)
-        return CUDA_ERROR_INVALID_VALUE;
-    blocks_of_graph(graph);
-    *link = graph->next;
-    store_give(graph, sizeof *graph);
     return CUDA_SUCCESS;
 }

@@ -17,11 +17,16 @@ extern "C" {
 #define SIMGPU_HOST (-1) /* the "device" of pinned host memory */
 
 enum simgpu_kind {
-    SIMGPU_DEVICE,  /* cuMemAlloc, cuMemAllocPitch */
-    SIMGPU_POOL,    /* stream-ordered */
-    SIMGPU_MANAGED, /* cuMemAllocManaged */
-    SIMGPU_PINNED,  /* cuMemHostAlloc, cuMemAllocHost; in the books of SIMGPU_HOST */
-    SIMGPU_GRAPH,   /* allocated under stream capture: an address, no memory before a launch */
+    SIMGPU_DEVICE,     /* cuMemAlloc, cuMemAllocPitch */
+    SIMGPU_POOL,       /* stream-ordered */
+    SIMGPU_MANAGED,    /* cuMemAllocManaged */
+    SIMGPU_PINNED,     /* cuMemHostAlloc, cuMemAllocHost; in the books of SIMGPU_HOST */
+    SIMGPU_GRAPH,      /* allocation nodes of graphs, from their launch on */
+    SIMGPU_VMM,        /* cuMemCreate on a device; elsewhere it is SIMGPU_PINNED */
+    SIMGPU_ARRAY,      /* arrays and mipmapped arrays */
+    SIMGPU_REGISTERED, /* cuMemHostRegister; in the books of SIMGPU_HOST */
+    SIMGPU_IMPORTED,   /* of another process or interface: blocks of no bytes */
+    SIMGPU_MULTICAST,  /* handles of no memory */
     SIMGPU_KINDS
 };
 
@@ -37,7 +42,8 @@ struct simgpu_count {
 
 struct simgpu_books {
     struct simgpu_count kinds[SIMGPU_KINDS];
-    struct simgpu_count total; /* of a device: DEVICE and POOL; of SIMGPU_HOST: PINNED */
+    struct simgpu_count
+        total; /* of a device: DEVICE, POOL, GRAPH, VMM, ARRAY; of SIMGPU_HOST: PINNED */
 };
 
 /* Fills *books; 0, or -1 for no such device. */
