@@ -219,6 +219,7 @@ Test(command, the_page_of_the_format_has_all_of_it) {
         sizeof(struct trace_range),        sizeof(struct trace_mark),
         sizeof(struct trace_failure),      sizeof(struct trace_copy),
         sizeof(struct trace_event),        sizeof(struct trace_note),
+        sizeof(struct trace_gpu_module),
     };
     static char text[131072];
     FILE *file = fopen("tools/man/cuheap-trace.5", "re");
