@@ -5,7 +5,8 @@
 #include "atomic.h"
 #include "record.h"
 
-#define CONTEXTS_ENDED UINT64_MAX
+#define CONTEXTS_ENDED  UINT64_MAX
+#define CONTEXTS_ENDING (UINT64_MAX - 1)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
@@ -172,8 +173,12 @@ static void erase_one(void *owner, struct table_mark *mark) {
 
 static void begin(struct record_call *call, uint16_t ending) {
     call->ending = ending;
-    if (ending)
-        table_walk(&call->recorder->table, TRACE_SLOT_LIVE, mark_one, call);
+    if (!ending)
+        return;
+    /* Its handle may come again before the call has returned: from now on it has none. */
+    call->key = load_relaxed(&call->recorder->contexts.handles[ending - 1]);
+    store_release(&call->recorder->contexts.handles[ending - 1], CONTEXTS_ENDING);
+    table_walk(&call->recorder->table, TRACE_SLOT_LIVE, mark_one, call);
 }
 
 void contexts_destroy_begin(struct record_call *call, CUcontext context) {
@@ -227,6 +232,8 @@ void contexts_end(struct record_call *call, CUresult code) {
         if (code == CUDA_SUCCESS) {
             handles_context_ended(call);
             close_record(recorder, call->ending);
+        } else {
+            store_release(&recorder->contexts.handles[call->ending - 1], call->key);
         }
     }
     errno = saved;

@@ -234,9 +234,21 @@ void graphs_instantiated(struct record_call *call, CUresult code, CUgraph graph,
     }
 }
 
-static void release(struct recorder *recorder, uint64_t address) {
-    struct table_mark mark = table_mark_freeing(&recorder->table, TRACE_SPACE_POINTER, address);
-    if (mark.slot)
+/*
+ * Whatever ends in a call is marked before the driver is asked and taken off after: meanwhile
+ * another thread may be given the same handle or address.
+ */
+#define ENDING (1ull << 63) /* in a node's graph or exec */
+
+static void release_begin(struct recorder *recorder, uint64_t address) {
+    table_mark_freeing(&recorder->table, TRACE_SPACE_POINTER, address);
+}
+
+static void release_end(struct recorder *recorder, uint64_t address, CUresult code) {
+    struct table_mark mark = table_marked(&recorder->table, TRACE_SPACE_POINTER, address);
+    if (mark.slot && code != CUDA_SUCCESS)
+        table_unmark(&mark);
+    else if (mark.slot)
         record_erase(recorder, &mark, trace_now(&recorder->trace));
 }
 
@@ -257,25 +269,40 @@ static bool is_own(struct graphs *graphs, const struct graph_node *free_node) {
     return false;
 }
 
+/* What another graph left and this one frees. */
+static bool frees_others(struct graphs *graphs, const struct graph_node *node, CUgraphExec exec) {
+    return node->exec == (uintptr_t)exec && node->frees && !is_own(graphs, node);
+}
+
+void graphs_launch_begin(struct record_call *call, CUgraphExec exec) {
+    struct graphs *graphs = &call->recorder->graphs;
+    struct graph_node *node;
+    if (!load_relaxed(&graphs->in_execs))
+        return;
+    for (uint32_t at = 0; (node = next_node(graphs, &at));)
+        if (frees_others(graphs, node, exec))
+            release_begin(call->recorder, node->address);
+}
+
 void graphs_launched(struct record_call *call, CUresult code, CUgraphExec exec) {
     struct recorder *recorder = call->recorder;
     struct graphs *graphs = &recorder->graphs;
     int saved = errno;
+    bool any = false;
+    struct graph_node *node;
     if (!load_relaxed(&graphs->in_execs))
         return;
-    struct graph_node *node;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
         if (node->exec != (uintptr_t)exec)
             continue;
-        if (code != CUDA_SUCCESS) {
-            record_failed_call(call, TRACE_KIND_GRAPH, code, 0);
-            break;
-        }
-        if (!node->frees)
+        any = true;
+        if (frees_others(graphs, node, exec))
+            release_end(recorder, node->address, code);
+        else if (!node->frees && code == CUDA_SUCCESS)
             back_with_memory(recorder, node);
-        else if (!is_own(graphs, node)) /* what another graph left */
-            release(recorder, node->address);
     }
+    if (any && code != CUDA_SUCCESS)
+        record_failed_call(call, TRACE_KIND_GRAPH, code, 0);
     errno = saved;
 }
 
@@ -284,15 +311,34 @@ static void forget(struct graph_node *node) {
         store_release(&node->state, (uint32_t)NODE_FREE);
 }
 
-void graphs_destroyed(struct record_call *call, CUresult code, CUgraph graph) {
-    if (code != CUDA_SUCCESS || !graph)
-        return;
+void graphs_destroy_begin(struct record_call *call, CUgraph graph) {
     struct graph_node *node;
-    for (uint32_t at = 0; (node = next_node(&call->recorder->graphs, &at));) {
-        if (node->graph != (uintptr_t)graph)
+    for (uint32_t at = 0; graph && (node = next_node(&call->recorder->graphs, &at));)
+        if (node->graph == (uintptr_t)graph)
+            node->graph |= ENDING;
+}
+
+void graphs_destroyed(struct record_call *call, CUresult code, CUgraph graph) {
+    struct graph_node *node;
+    for (uint32_t at = 0; graph && (node = next_node(&call->recorder->graphs, &at));) {
+        if (node->graph != ((uintptr_t)graph | ENDING))
             continue;
-        node->graph = 0;
+        node->graph = code == CUDA_SUCCESS ? 0 : (uintptr_t)graph;
         forget(node);
+    }
+}
+
+void graphs_exec_destroy_begin(struct record_call *call, CUgraphExec exec) {
+    struct graphs *graphs = &call->recorder->graphs;
+    struct graph_node *node;
+    if (!load_relaxed(&graphs->in_execs))
+        return;
+    for (uint32_t at = 0; (node = next_node(graphs, &at));) {
+        if (node->exec != (uintptr_t)exec)
+            continue;
+        node->exec |= ENDING;
+        if (node->freed_inside)
+            release_begin(call->recorder, node->address);
     }
 }
 
@@ -300,30 +346,40 @@ void graphs_exec_destroyed(struct record_call *call, CUresult code, CUgraphExec 
     struct recorder *recorder = call->recorder;
     struct graphs *graphs = &recorder->graphs;
     int saved = errno;
-    if (code != CUDA_SUCCESS || !load_relaxed(&graphs->in_execs))
-        return;
     struct graph_node *node;
+    if (!load_relaxed(&graphs->in_execs))
+        return;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
-        if (node->exec != (uintptr_t)exec)
+        if (node->exec != ((uintptr_t)exec | ENDING))
             continue;
         if (node->freed_inside)
-            release(recorder, node->address);
-        node->exec = 0;
+            release_end(recorder, node->address, code);
+        node->exec = code == CUDA_SUCCESS ? 0 : (uintptr_t)exec;
+        if (code != CUDA_SUCCESS)
+            continue;
         add_relaxed(&graphs->in_execs, -1u);
         forget(node);
     }
     errno = saved;
 }
 
+static bool is_trimmed(const struct graph_node *node, CUdevice device) {
+    return node->freed_inside && node->exec && node->device == device;
+}
+
+void graphs_trim_begin(struct record_call *call, CUdevice device) {
+    struct graph_node *node;
+    for (uint32_t at = 0; (node = next_node(&call->recorder->graphs, &at));)
+        if (is_trimmed(node, device))
+            release_begin(call->recorder, node->address);
+}
+
 void graphs_trimmed(struct record_call *call, CUresult code, CUdevice device) {
     struct recorder *recorder = call->recorder;
     int saved = errno;
-    if (code != CUDA_SUCCESS)
-        return;
     struct graph_node *node;
-    for (uint32_t at = 0; (node = next_node(&recorder->graphs, &at));) {
-        if (node->freed_inside && node->exec && node->device == device)
-            release(recorder, node->address);
-    }
+    for (uint32_t at = 0; (node = next_node(&recorder->graphs, &at));)
+        if (is_trimmed(node, device))
+            release_end(recorder, node->address, code);
     errno = saved;
 }

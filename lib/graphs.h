@@ -80,9 +80,13 @@ void graphs_any_node(struct record_call *call, CUresult code, CUgraph graph,
 
 void graphs_instantiated(struct record_call *call, CUresult code, CUgraph graph,
                          const CUgraphExec *exec);
+void graphs_launch_begin(struct record_call *call, CUgraphExec exec);
 void graphs_launched(struct record_call *call, CUresult code, CUgraphExec exec);
+void graphs_destroy_begin(struct record_call *call, CUgraph graph);
 void graphs_destroyed(struct record_call *call, CUresult code, CUgraph graph);
+void graphs_exec_destroy_begin(struct record_call *call, CUgraphExec exec);
 void graphs_exec_destroyed(struct record_call *call, CUresult code, CUgraphExec exec);
+void graphs_trim_begin(struct record_call *call, CUdevice device);
 void graphs_trimmed(struct record_call *call, CUresult code, CUdevice device);
 
 #endif

@@ -75,9 +75,11 @@ static bool give_back(struct recorder *recorder, unsigned space, uint64_t key, u
 static void confirm(struct recorder *recorder, unsigned space, uint64_t key) {
     struct table_mark count = table_marked(&recorder->handles.counted, space, key);
     struct table_mark block = table_marked(&recorder->table, space, key);
-    if (!count.slot || !table_erase(&count) || !block.slot)
-        return;
-    record_erase(recorder, &block, trace_now(&recorder->trace));
+    /* One of them may be another's already, who was given the same handle meanwhile. */
+    if (count.slot)
+        table_erase(&count);
+    if (block.slot)
+        record_erase(recorder, &block, trace_now(&recorder->trace));
 }
 
 /* After it refused. */

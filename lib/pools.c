@@ -232,20 +232,28 @@ static void forget_current(struct pools *pools, uint16_t number) {
     }
 }
 
-/* Its blocks live on, and so does its number until they are gone; a handle may come again. */
+/* Its handle may come again before the call has returned: from now on it has none. */
+void pools_destroy_begin(struct record_call *call, CUmemoryPool handle) {
+    struct pools *pools = &call->recorder->pools;
+    call->key = handle ? number_of(pools, handle) : 0;
+    if (call->key)
+        store_release(&pools->pools[call->key - 1].handle, (uint64_t)0);
+}
+
+/* Its blocks live on, and so does its number until they are gone. */
 void pools_destroyed(struct record_call *call, CUresult code, CUmemoryPool handle) {
     struct pools *pools = &call->recorder->pools;
-    uint16_t number = code == CUDA_SUCCESS ? number_of(pools, handle) : 0;
+    uint16_t number = (uint16_t)call->key;
+    struct pool *pool = number ? &pools->pools[number - 1] : NULL;
     if (code != CUDA_SUCCESS)
         record_failed_call(call, TRACE_KIND_POOL, code, 0);
-    if (!number)
+    if (pool && code != CUDA_SUCCESS)
+        store_release(&pool->handle, (uint64_t)(uintptr_t)handle);
+    if (!pool || code != CUDA_SUCCESS)
         return;
-    struct pool *pool = &pools->pools[number - 1];
     forget_current(pools, number);
-    store_relaxed(&pool->handle, (uint64_t)0);
-    if (!pool->record)
-        return;
-    store_release(&pool->record->destroyed_ns, trace_now(&call->recorder->trace));
+    if (pool->record)
+        store_release(&pool->record->destroyed_ns, trace_now(&call->recorder->trace));
 }
 
 void pools_set_current(struct record_call *call, CUresult code, CUdevice device,

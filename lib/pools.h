@@ -54,6 +54,7 @@ void pools_sample_all(struct recorder *recorder);
 void pools_created(struct record_call *call, CUresult code, const CUmemoryPool *pool,
                    const CUmemPoolProps *properties);
 void pools_imported(struct record_call *call, CUresult code, const CUmemoryPool *pool);
+void pools_destroy_begin(struct record_call *call, CUmemoryPool pool);
 void pools_destroyed(struct record_call *call, CUresult code, CUmemoryPool pool);
 /* cuMemFreeAsync: of a block, or under capture a free node. */
 void pools_free_begin(struct record_call *call, CUdeviceptr address, CUstream stream,
