@@ -231,11 +231,11 @@ static void judge(struct backtraces *backtraces, struct entry *entry) {
     if (blame.index == backtrace->count)
         return;
     backtrace->blamed = backtrace->frames[blame.index];
-    if (blame.node) {
+    if (blame.short_name) {
         char name[512];
         entry->node = *backtrace->blamed;
         entry->node.function = symbols_intern(
-            backtraces->symbols, blame_node_name(backtrace->blamed, name, sizeof name));
+            backtraces->symbols, blame_short_name(backtrace->blamed, name, sizeof name));
         backtrace->blamed = &entry->node;
     }
 }

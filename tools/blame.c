@@ -163,9 +163,20 @@ static bool is_node(const struct backtrace *backtrace, unsigned index) {
            (caller && starts_with(caller, "torch::autograd::Node::operator()("));
 }
 
-char *blame_node_name(const struct frame *frame, char *out, size_t size) {
+/* An operator's entry, through which each call of it passes. */
+static const char *operator_end(const char *function) {
+    const char *end = NULL;
+    if (function && starts_with(function, "at::_ops::")) {
+        end = strstr(function, "::call(");
+        end = end ? end : strstr(function, "::redispatch(");
+    }
+    return end;
+}
+
+char *blame_short_name(const struct frame *frame, char *out, size_t size) {
     static const char adapter[] = "CppNode<"; /* around the class that the program has written */
-    const char *end = strstr(frame->function, "::apply("), *begin = frame->function;
+    const char *end = operator_end(frame->function), *begin = frame->function;
+    end = end ? end : strstr(frame->function, "::apply(");
     int depth = 0;
     for (const char *at = begin; at < end; at++) {
         depth += (*at == '<') - (*at == '>');
@@ -181,7 +192,8 @@ char *blame_node_name(const struct frame *frame, char *out, size_t size) {
 }
 
 static struct blame find_native(const struct backtrace *backtrace) {
-    unsigned none = backtrace->count, node = none, in_framework = none, other = none;
+    unsigned none = backtrace->count, node = none, operation = none, in_framework = none;
+    unsigned other = none;
     bool framework = false;
     for (unsigned i = 0; i < backtrace->count; i++)
         framework |= owner_of_native(backtrace->frames[i]) == OWNER_FRAMEWORK;
@@ -196,15 +208,19 @@ static struct blame find_native(const struct backtrace *backtrace) {
             return (struct blame){.index = i, .own = true};
         if (node == none && is_node(backtrace, i))
             node = i;
+        if (operator_end(frame->function))
+            operation = i; /* the outermost: what was asked for, not how it is done */
         if (in_framework == none && owner == OWNER_FRAMEWORK && !is_allocator(frame))
             in_framework = i;
         if (other == none)
             other = i;
     }
+    bool named = node < none || operation < none;
     return (struct blame){.index = node < none           ? node
+                                   : operation < none    ? operation
                                    : in_framework < none ? in_framework
                                                          : other,
-                          .node = node < none};
+                          .short_name = named};
 }
 
 struct blame blame_find(const struct backtrace *backtrace) {

@@ -12,15 +12,16 @@
 #include "backtrace.h"
 
 struct blame {
-    unsigned index; /* of the frame; the stack's count: nobody can be named */
-    bool own;       /* it is the program's own code, not somebody's for want of such */
-    bool node;      /* a node of autograd: see blame_node_name */
+    unsigned index;  /* of the frame; the stack's count: nobody can be named */
+    bool own;        /* it is the program's own code, not somebody's for want of such */
+    bool short_name; /* a node of autograd or an operator of PyTorch: see blame_short_name */
 };
 
 struct blame blame_find(const struct backtrace *backtrace);
 
-/* The class of the node of autograd whose apply() a frame is: "AddmmBackward0". */
-char *blame_node_name(const struct frame *frame, char *out, size_t size);
+/* The class of the node of autograd whose apply() a frame is: "AddmmBackward0"; the name of the
+   operator whose entry it is: "sum_dim_IntList". */
+char *blame_short_name(const struct frame *frame, char *out, size_t size);
 
 /* The name of the CUDA function that was called; NULL: not known. */
 const char *blame_cuda_call(const struct backtrace *backtrace, unsigned blame);

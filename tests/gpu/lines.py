@@ -37,4 +37,4 @@ def train(steps, width=256):
     return kept
 
 
-print(len(train(steps=3000)))
+print(len(train(steps=12000)))

@@ -202,6 +202,21 @@ static const struct blamed cases[] = {
      3,
      false,
      NULL},
+    {"the operator that was called, not those that it calls",
+     {ALLOCATE, EMPTY, N(CUDA, "at::_ops::sum_out::call(at::Tensor const&)"),
+      N(CPU, "at::_ops::sum_dim_IntList::redispatch(c10::DispatchKeySet)"),
+      N(CPU, "at::_ops::sum_dim_IntList::call(at::Tensor const&)"),
+      N(CPU, "torch::autograd::Engine::evaluate_function(int)")},
+     4,
+     false,
+     "sum_dim_IntList"},
+    {"a node, not the operators under it",
+     {ALLOCATE, N(CPU, "at::_ops::mm::call(at::Tensor const&)"),
+      N(CPU, "torch::autograd::generated::MmBackward0::apply(int)"),
+      N(CPU, "at::_ops::outer::call(at::Tensor const&)")},
+     2,
+     false,
+     "MmBackward0"},
     {"an operator, not the interpreter under it",
      {ALLOCATE, N(CPU, "at::native::relu(int)"),
       INTERPRETER("/usr/bin/python3.11", "PyObject_Call"), N("/x/libpython3.12.so.1.0", "Py_Main")},
@@ -236,9 +251,9 @@ Test(backtrace, blames_whom_the_rules_say) {
         struct blame blame = blame_find(&stack);
         cr_expect_eq(blame.index, c->index, "%s: %u", c->what, blame.index);
         cr_expect_eq(blame.own, c->own, "%s", c->what);
-        cr_expect_eq(blame.node, c->node != NULL, "%s", c->what);
-        if (blame.node && c->node)
-            cr_expect_str_eq(blame_node_name(frames[blame.index], name, sizeof name), c->node,
+        cr_expect_eq(blame.short_name, c->node != NULL, "%s", c->what);
+        if (blame.short_name && c->node)
+            cr_expect_str_eq(blame_short_name(frames[blame.index], name, sizeof name), c->node,
                              "%s: %s", c->what, name);
     }
 }
