@@ -12,8 +12,8 @@
 
 /* The number of a context that has not ended, from 1; 0: not known. */
 static uint16_t number_of(const struct contexts *contexts, CUcontext context) {
-    for (uint16_t i = 0; i < CONTEXTS_MAX; i++) {
-        uint64_t handle = load_acquire(&contexts->handles[i]); /* pairs with claim */
+    for (unsigned i = 0; i < CONTEXTS_MAX; i++) {
+        uint64_t handle = load_acquire(&contexts->handles[i]); /* pairs with take */
         if (!handle)
             break;
         if (handle == (uintptr_t)context)

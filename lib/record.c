@@ -58,7 +58,8 @@ bool record_enter(struct record_call *call, struct registers from) {
     int saved = errno;
     bool noted = outermost.sp != 0, inside = noted && is_inside(&from);
     call->recorder = inside ? lifecycle_recorder() : NULL;
-    call->mark = (struct table_mark){0};
+    call->mark.slot = NULL;
+    call->mark.bytes = 0;
     if (!inside) {
         outermost = from;
         outermost_return = *from.return_slot;

@@ -207,7 +207,7 @@ uint32_t table_add_flags(struct table *t, unsigned space, uint64_t address, uint
     return 0;
 }
 
-static struct table_mark as_found(struct trace_slot *slot, uint64_t word) {
+static inline struct table_mark as_found(struct trace_slot *slot, uint64_t word) {
     return (struct table_mark){
         .slot = slot,
         .word = word,
@@ -218,11 +218,15 @@ static struct table_mark as_found(struct trace_slot *slot, uint64_t word) {
     };
 }
 
-bool table_begin_freeing(struct table_mark *mark) {
+static inline bool begin_freeing(struct table_mark *mark) {
     uint64_t word = mark->word;
     mark->word = (word & ~STATE_BITS) | TRACE_SLOT_FREEING;
     /* Pairs with table_insert. Success also proves that bytes and site belong to this word. */
     return cas_acq_rel(&mark->slot->word, &word, mark->word);
+}
+
+bool table_begin_freeing(struct table_mark *mark) {
+    return begin_freeing(mark);
 }
 
 struct table_mark table_mark_freeing(struct table *t, unsigned space, uint64_t address) {
@@ -233,7 +237,7 @@ struct table_mark table_mark_freeing(struct table *t, unsigned space, uint64_t a
         if (TRACE_SLOT_STATE(word) == TRACE_SLOT_FREEING)
             break; /* freed twice at once: the other one answers for it */
         mark = as_found(slot, word);
-        if (table_begin_freeing(&mark))
+        if (begin_freeing(&mark))
             return mark;
         mark.slot = NULL;
     }
