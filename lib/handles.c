@@ -259,6 +259,8 @@ void handles_mapped(struct record_call *call, CUresult code, CUdeviceptr address
         record_failed_call(call, TRACE_KIND_VMM, code, bytes);
     else if (add_range(call, HANDLES_SPACE_MAPPING, &range))
         refer(call->recorder, TRACE_SPACE_VMM, handle, MAPPING);
+    if (code == CUDA_SUCCESS)
+        record_mapped(address, bytes);
     errno = saved;
 }
 
@@ -271,6 +273,17 @@ static struct table_mark mapping_at(struct recorder *recorder, uint64_t address,
 
 static CUmemGenericAllocationHandle handle_of(struct recorder *recorder, uint32_t range) {
     return ((const struct trace_range *)trace_at(&recorder->trace, range))->handle;
+}
+
+void handles_segment(struct recorder *recorder, uint64_t address, uint64_t bytes) {
+    for (uint64_t done = 0; done < bytes;) {
+        struct table_mark mapping =
+            table_live(&recorder->handles.counted, HANDLES_SPACE_MAPPING, address + done);
+        if (!mapping.slot || !mapping.bytes)
+            return;
+        record_segment(recorder, TRACE_SPACE_VMM, handle_of(recorder, mapping.site));
+        done += mapping.bytes;
+    }
 }
 
 void handles_unmap_begin(struct record_call *call, CUdeviceptr address, uint64_t bytes) {

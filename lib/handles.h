@@ -66,6 +66,8 @@ void handles_release_end(struct record_call *call, CUresult code,
 
 void handles_mapped(struct record_call *call, CUresult code, CUdeviceptr address, uint64_t bytes,
                     uint64_t offset, CUmemGenericAllocationHandle handle);
+/* What is mapped there, from `address` on, is a segment of the framework. */
+void handles_segment(struct recorder *recorder, uint64_t address, uint64_t bytes);
 void handles_unmap_begin(struct record_call *call, CUdeviceptr address, uint64_t bytes);
 void handles_unmap_end(struct record_call *call, CUresult code, CUdeviceptr address,
                        uint64_t bytes);

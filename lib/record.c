@@ -24,6 +24,7 @@ static __thread __attribute__((tls_model("initial-exec"))) uintptr_t outermost_r
 /* What this thread last took from the driver, until a tensor lands in it. */
 struct block {
     uint64_t address, bytes;
+    bool mapped; /* physical memory, maybe of several handles */
 };
 static __thread __attribute__((tls_model("initial-exec"))) struct block latest_block;
 
@@ -277,7 +278,15 @@ void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_spa
         return;
     record_block(call, &block);
     if (kind == TRACE_KIND_DEVICE)
-        latest_block = (struct block){address, bytes};
+        latest_block = (struct block){address, bytes, false};
+}
+
+void record_mapped(uint64_t address, uint64_t bytes) {
+    struct block *latest = &latest_block;
+    if (latest->mapped && address == latest->address + latest->bytes)
+        latest->bytes += bytes;
+    else
+        *latest = (struct block){address, bytes, true};
 }
 
 void record_exported(struct record_call *call, CUresult code, enum trace_space space,
@@ -292,17 +301,24 @@ static uint16_t tensor_device(int device) {
     return device < TRACE_DEVICES ? (uint16_t)device : (uint16_t)TRACE_DEVICE_UNKNOWN;
 }
 
-/* The framework's allocator puts the first tensor into a block that its thread has just taken from
-   the driver: that block is a segment, its cache. */
-static void notice_segment(struct recorder *recorder, uint64_t address) {
-    if (address - latest_block.address >= latest_block.bytes)
-        return;
-    uint32_t site = table_add_flags(&recorder->table, TRACE_SPACE_POINTER, latest_block.address,
-                                    TRACE_SLOT_SEGMENT);
+void record_segment(struct recorder *recorder, enum trace_space space, uint64_t key) {
+    uint32_t site = table_add_flags(&recorder->table, space, key, TRACE_SLOT_SEGMENT);
     if (site)
         or_relaxed(&((struct trace_site *)trace_at(&recorder->trace, site))->flags,
                    TRACE_SITE_SEGMENT);
-    latest_block.bytes = 0;
+}
+
+/* The framework's allocator puts the first tensor into memory that its thread has just taken from
+   the driver: that is a segment, its cache. */
+static void notice_segment(struct recorder *recorder, uint64_t address, uint64_t bytes) {
+    struct block *latest = &latest_block;
+    if (address >= latest->address + latest->bytes || address + bytes <= latest->address)
+        return;
+    if (latest->mapped)
+        handles_segment(recorder, latest->address, latest->bytes);
+    else
+        record_segment(recorder, TRACE_SPACE_POINTER, latest->address);
+    latest->bytes = 0;
 }
 
 void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, int device) {
@@ -312,7 +328,7 @@ void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, i
     uint64_t ns = trace_now(trace);
     if (!(load_relaxed(&trace->header->features) & TRACE_FEATURE_TENSORS))
         or_relaxed(&trace->header->features, (uint64_t)TRACE_FEATURE_TENSORS);
-    notice_segment(recorder, address);
+    notice_segment(recorder, address, bytes);
     struct stack_refs stack = record_stack(call, ns);
     struct site_key key = {
         .ledger = TRACE_LEDGER_TENSOR,

@@ -118,6 +118,12 @@ void record_failed_tensor(struct record_call *call, const char *name, uint64_t r
 
 /* ---- for the modules that know one kind of memory -------------------------------------------- */
 
+/* This thread has mapped physical memory. */
+void record_mapped(uint64_t address, uint64_t bytes);
+
+/* A block of the driver has turned out to be a segment of the framework. */
+void record_segment(struct recorder *recorder, enum trace_space space, uint64_t key);
+
 /* The stack of the call, as it is recorded with whatever it made. */
 struct stack_refs record_stack(struct record_call *call, uint64_t ns);
 

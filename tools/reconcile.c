@@ -3,7 +3,6 @@
  */
 #include "reconcile.h"
 
-#include "frameworks.h"
 #include "segments.h"
 
 static void set(struct reconciliation *sum, enum reconciliation_line line, uint64_t bytes) {
@@ -43,10 +42,7 @@ static struct driver_parts driver_parts(const struct profile *profile,
     return parts;
 }
 
-static const char *why_reserved_is_unknown(const struct profile *profile,
-                                           const struct driver_parts *parts, uint64_t allocated) {
-    if (framework_expandable_segments(profile->trace))
-        return "expandable segments are mapped bit by bit, which is not recorded";
+static const char *why_reserved_is_unknown(const struct driver_parts *parts, uint64_t allocated) {
     if (!parts->segments)
         return "no block that holds tensors was seen taken from the driver";
     if (parts->segment_bytes < allocated)
@@ -55,13 +51,13 @@ static const char *why_reserved_is_unknown(const struct profile *profile,
     return NULL;
 }
 
-static void add_tensors(struct reconciliation *sum, const struct profile *profile,
-                        const struct profile_total *tensors, const struct driver_parts *parts) {
+static void add_tensors(struct reconciliation *sum, const struct profile_total *tensors,
+                        const struct driver_parts *parts) {
     uint64_t allocated = tensors->end_of_work_bytes;
     sum->tensors = true;
     sum->tensor_ns = tensors->last_alloc_ns;
     set(sum, RECONCILE_ALLOCATED, allocated);
-    sum->unknown_reserved = why_reserved_is_unknown(profile, parts, allocated);
+    sum->unknown_reserved = why_reserved_is_unknown(parts, allocated);
     if (sum->unknown_reserved)
         return;
     set(sum, RECONCILE_RESERVED, parts->segment_bytes);
@@ -104,12 +100,11 @@ struct reconciliation reconcile(const struct profile *profile, unsigned device) 
         profile_total(profile, TRACE_LEDGER_TENSOR, TRACE_GROUP_DEVICE, device);
     struct driver_parts parts = driver_parts(profile, driver);
     if (tensors)
-        add_tensors(&sum, profile, tensors, &parts);
+        add_tensors(&sum, tensors, &parts);
     sum.mixed_sites = parts.mixed_sites;
     sum.driver_ns = driver ? driver->last_alloc_ns : 0;
     set(&sum, RECONCILE_POOL, parts.pool_bytes);
-    bool complete = !tensors || (!framework_expandable_segments(profile->trace) &&
-                                 parts.all_bytes >= sum.bytes[RECONCILE_ALLOCATED]);
+    bool complete = !tensors || parts.all_bytes >= sum.bytes[RECONCILE_ALLOCATED];
     if (!sum.unknown_reserved)
         set(&sum, RECONCILE_OTHER, parts.all_bytes - parts.segment_bytes - parts.pool_bytes);
     if (complete)

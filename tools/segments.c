@@ -89,15 +89,24 @@ static struct profile_site *site_of(const struct profile *profile, uint32_t ref)
     return NULL;
 }
 
-static void count_segments(struct finder *finder) {
-    for (size_t i = 0; i < finder->count; i++) {
-        const struct block *block = &finder->blocks[i];
-        struct profile_site *site = block->segment ? site_of(finder->profile, block->site) : NULL;
-        if (!site)
-            continue;
-        site->cache_bytes += block->bytes;
-        site->cache_count++;
-    }
+static void count_segment(const struct finder *finder, uint32_t site_ref, uint64_t bytes) {
+    struct profile_site *site = site_of(finder->profile, site_ref);
+    if (!site)
+        return;
+    site->cache_bytes += bytes;
+    site->cache_count++;
+}
+
+static void count_segments(const struct finder *finder) {
+    for (size_t i = 0; i < finder->count; i++)
+        if (finder->blocks[i].segment)
+            count_segment(finder, finder->blocks[i].site, finder->blocks[i].bytes);
+}
+
+/* Physical memory has a handle in place of an address: the library saw the tensor land. */
+static void count_handle(struct finder *finder, const struct trace_slot *slot) {
+    if (TRACE_SLOT_FLAGS(slot->word) & TRACE_SLOT_SEGMENT)
+        count_segment(finder, slot->site, slot->bytes);
 }
 
 static uint64_t difference(uint64_t a, uint64_t b) {
@@ -129,6 +138,7 @@ bool segments_find(struct profile *profile) {
     struct finder finder = {.profile = profile};
     if (!has_tensors(profile))
         return true;
+    for_each_block(&finder, TRACE_SPACE_VMM, count_handle);
     for_each_block(&finder, TRACE_SPACE_POINTER, keep_block);
     if (!finder.failed && finder.count) {
         qsort(finder.blocks, finder.count, sizeof *finder.blocks, compare_blocks);

@@ -2,7 +2,8 @@
  * Which of the driver's blocks are segments: memory that a framework took to hand out tensors from.
  * They are its cache, not anybody's leak.
  *
- * A block is a segment if the library saw a tensor land in it, or if a live tensor lies in it now.
+ * A block is a segment if the library saw a tensor land in it, or if a live tensor lies in it now;
+ * physical memory, as of expandable segments, by the former alone.
  * Called by profile.c; one thread.
  */
 #ifndef TOOLS_SEGMENTS_H

@@ -146,6 +146,17 @@ Test(tensors, in_memory_that_was_not_seen_leave_the_rest_unknown) {
     json_decref(report);
 }
 
+Test(tensors, in_expandable_segments_are_joined_to_physical_memory) {
+    json_t *report = run_case("expandable", NULL), *device = device_of(report, 0);
+    tensors_must_be(device, 3, 1, 21 * MIB, 76 * MIB);
+    cr_expect_eq(json_number(device, "driver.kinds.vmm.live_bytes"), 82 * MIB);
+    cr_expect_eq(json_number(device, "reconciliation.allocated_bytes"), 76 * MIB);
+    cr_expect_eq(json_number(device, "reconciliation.reserved_bytes"), 80 * MIB);
+    cr_expect_eq(json_number(device, "reconciliation.cached_bytes"), 4 * MIB);
+    cr_expect_eq(json_number(device, "reconciliation.other_bytes"), 2 * MIB);
+    json_decref(report);
+}
+
 Test(tensors, of_other_processors_are_passed_on_unbooked) {
     json_t *report = run_case("devices", NULL);
     tensors_must_be(device_of(report, 0), 1, 0, 512, 512);

@@ -143,20 +143,20 @@ Test(reconcile, segments_that_hold_less_than_the_tensors_are_not_all) {
     EXPECT_UNKNOWN(sum, DRIVER);
 }
 
-static void set_environment(const char *variable) {
-    strcpy(builder->header->environment, "RANK=0");
-    strcpy(builder->header->environment + 7, variable);
-}
-
-Test(reconcile, expandable_segments_are_not_recorded) {
-    struct trace_slot *block = builder_alloc(builder, segments, driver, 1000);
-    flag_segment(block, segments);
-    make_tensor(block, 0, 600);
-    set_environment("PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64, expandable_segments:True");
+Test(reconcile, expandable_segments_are_physical_memory_that_held_tensors) {
+    struct trace_site *physical = builder_site(builder, TRACE_LEDGER_DRIVER, TRACE_KIND_VMM, 0, 0);
+    for (int i = 0; i < 3; i++) {
+        struct trace_slot *handle = builder_alloc(builder, physical, driver, 1000);
+        handle->word = TRACE_SLOT_LIVE | TRACE_SPACE_VMM << 3;
+        if (i < 2)
+            flag_segment(handle, physical);
+    }
+    make_tensor(NULL, 0, 1600);
     struct reconciliation sum = read_books();
-    EXPECT_LINE(sum, ALLOCATED, 600);
-    EXPECT_UNKNOWN(sum, RESERVED);
-    EXPECT_UNKNOWN(sum, DRIVER);
+    EXPECT_LINE(sum, ALLOCATED, 1600);
+    EXPECT_LINE(sum, RESERVED, 2000);
+    EXPECT_LINE(sum, OTHER, 1000);
+    EXPECT_LINE(sum, DRIVER, 3000);
 }
 
 Test(reconcile, a_failure_after_the_end_of_work_shows_the_device) {

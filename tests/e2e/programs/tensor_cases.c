@@ -1,9 +1,11 @@
+// LINK: @O@/simgpu/libcuda.so.1
 /*
  * Reports of PyTorch's allocators that are not a plain pair of allocation and free, by case.
  * Arguments: the stand-in for libc10_cuda.so, the case, a second stand-in. Prints how many reports
  * reached the originals.
  */
 #include "c10.h"
+#include "cuda_sim.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -44,6 +46,33 @@ static void blocks(void) {
 static void unseen(void) {
     c10.segment(1 * MIB);
     c10.report(2, (void *)0x7f0000000000, 4 * MIB, CUDA(0));
+}
+
+/* As expandable segments: addresses reserved once, memory mapped behind what is there already, and
+   tensors that reach over the seams. One more handle is mapped by another library. */
+static CUmemGenericAllocationHandle map_more(CUdeviceptr at, size_t bytes) {
+    CUmemAllocationProp where = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle handle = 0;
+    if (cuMemCreate(&handle, bytes, &where, 0) || cuMemMap(at, bytes, 0, handle, 0))
+        exit(5);
+    return handle;
+}
+
+static void expandable(void) {
+    CUdeviceptr at = 0, other = 0;
+    free(c10.segment(0)); /* makes the runtime's context */
+    if (cuMemAddressReserve(&at, 1024 * MIB, 0, 0, 0) ||
+        cuMemAddressReserve(&other, 2 * MIB, 0, 0, 0))
+        exit(5);
+    for (int chunk = 0; chunk < 3; chunk++)
+        map_more(at + (CUdeviceptr)chunk * 20 * MIB, 20 * MIB);
+    c10.report(2, (void *)at, 55 * MIB, CUDA(0));
+    map_more(at + 60 * MIB, 20 * MIB);
+    c10.report(2, (void *)(at + 55 * MIB), 20 * MIB, CUDA(0));
+    map_more(other, 2 * MIB);
+    c10.report(2, (void *)(at + 75 * MIB), 1 * MIB, CUDA(0));
+    c10.report(2, (void *)at, -(int64_t)(55 * MIB), CUDA(0));
 }
 
 static void devices(void) {
@@ -93,6 +122,7 @@ static const struct {
 } cases[] = {
     {"frees_alone", frees_alone}, {"restored", restored}, {"blocks", blocks},
     {"unseen", unseen},           {"devices", devices},   {"out_of_memory", out_of_memory},
+    {"expandable", expandable},
 };
 
 int main(int argc, char **argv) {
