@@ -51,7 +51,8 @@ def noted_stacks(notes):
     stacks, truncated = collections.defaultdict(lambda: [0, 0]), 0
     for count, size, frames in notes["stacks"]:
         kept = tuple(
-            (as_kept(file), line, as_kept(qualified or function))
+            # Before a module's first line CPython tells 0, which is no line: a report tells none.
+            (as_kept(file), line or None, as_kept(qualified or function))
             for file, line, function, qualified in frames[:DEPTH]
         )
         stacks[kept][0] += count
