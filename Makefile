@@ -42,7 +42,8 @@ SIM      := $(O)/simgpu/libcuda.so.1 $(O)/simgpu/libcudart.so $(O)/simgpu/libcud
 
 # ---- what people call ------------------------------------------------------------------------------
 .PHONY: all setup demo check check-unit check-e2e check-stress check-asan check-tsan check-gate \
-        check-python check-pythons check-torch bench soak install uninstall format lint help clean programs
+        check-conformity check-python check-pythons check-torch bench soak install uninstall \
+        format lint help clean programs
 all: $(O)/libcuheap.so $(O)/cuheap $(SIM) ## build library, tool and simulated GPU
 
 setup: ## install what building and testing need (Debian, Ubuntu); elsewhere print it
@@ -54,7 +55,7 @@ demo: ## trace an example and print its report (real GPU if there is one)
 
 check: ## build with warnings as errors and run every test
 	$(Q)rm -rf $(O)/logs
-	$(Q)for suite in unit e2e python stress gate asan tsan; do $(parallel) DEV=1 check-$$suite || :; done
+	$(Q)for suite in unit e2e python conformity stress gate asan tsan; do $(parallel) DEV=1 check-$$suite || :; done
 	$(Q)tests/summary.sh $(O)
 
 check-unit: $(UNIT)
@@ -73,6 +74,9 @@ check-pythons: all programs ## the same with further CPythons, fetched from Debi
 
 check-stress: all programs $(O)/tests/stress
 	$(Q)tests/run.sh $(O) stress $(O)/tests/stress
+
+check-conformity: all $(O)/simgpu/v0/libcuda.so.1 $(O)/simgpu/v1/libcuda.so.1 $(O)/tests/conformity
+	$(Q)tests/run.sh $(O) conformity $(O)/tests/conformity
 
 check-torch: all $(O)/tests/torch ## compare with PyTorch's real allocator (550 MB of packages, once)
 	$(Q)tests/run.sh $(O) torch tests/torch/check.sh $(O)
@@ -186,18 +190,19 @@ $(O)/tests/unit-tools: $(call obj,$(TOOL_SRC) $(wildcard tests/unit/tools_*.c))
 	$(call say,LINK)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(TOOL_CFLAGS) -o $@ $^ $(TOOL_LIBS) $(TEST_LIBS)
-$(O)/tests/%: # e2e and stress: Criterion programs that run others
+$(O)/tests/%: # e2e, conformity and stress: Criterion programs that run others
 	$(call say,LINK)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(TOOL_CFLAGS) -o $@ $^ $(TOOL_LIBS) $(TEST_LIBS)
 $(O)/tests/e2e: $(call obj,$(wildcard tests/e2e/*.c) $(TOOL_SRC))
 $(O)/tests/stress: $(call obj,$(wildcard tests/stress/*.c) $(filter tests/e2e/harness.c,$(wildcard tests/e2e/*.c)) $(TOOL_SRC))
+$(O)/tests/conformity: $(call obj,$(wildcard tests/conformity/*.c) tests/e2e/harness.c)
 
 $(O)/tests/torch: $(call obj,$(wildcard tests/torch/test_*.c) tests/e2e/harness.c $(TOOL_SRC))
 
 flags_lib   = $(LIB_CFLAGS)
 flags_tools = $(TOOL_CFLAGS) -DCUHEAP_LIBDIR='"$(CUHEAP_LIBDIR)"' -DCUHEAP_BUILD='"$(abspath $(O))"'
-flags_tests = $(BASE) -fPIC $(if $(PLAIN),-Itests/unit/plain) -Itests/simgpu -Itests/e2e -DCUHEAP_BUILD='"$(abspath $(O))"' \
+flags_tests = $(BASE) -fPIC $(if $(PLAIN),-Itests/unit/plain) -Itests/simgpu -Itests/e2e -DCUHEAP_BUILD='"$(abspath $(O))"' -DCUHEAP_CC='"$(CC)"' \
               $(if $(findstring unit/lib_,$<),-Ilib) $(if $(findstring unit/tools_,$<)$(findstring e2e/,$<)$(findstring stress/,$<)$(findstring torch/,$<),-Itools)
 $(O)/obj/%.o: %
 	$(call say,CC)

@@ -1,8 +1,8 @@
 /*
  * The types and constants of the CUDA Driver API that the library uses, so that no CUDA toolkit is
  * needed to build. Values and layouts are those of <cuda.h>; they are ABI and have not changed
- * since CUDA 4 (64-bit pointers), pools since CUDA 11.2. tests/unit/lib_cuda_abi.c compares them
- * with <cuda.h> where a toolkit is installed.
+ * since CUDA 4 (64-bit pointers), pools since CUDA 11.2. tests/conformity compares them with
+ * <cuda.h> where a toolkit is installed.
  */
 #ifndef CUHEAP_CUDA_ABI_H
 #define CUHEAP_CUDA_ABI_H
@@ -13,6 +13,8 @@
 typedef int CUresult; /* an enum in <cuda.h> */
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
+typedef uint64_t cuuint64_t;
+typedef int CUdriverProcAddressQueryResult; /* an enum there, too */
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;

@@ -13,20 +13,14 @@
 #define IMAGES_MAX 4
 
 const char *const resolve_names[ROW_COUNT] = {
-#define HOOK(symbol, params) [ROW_##symbol] = #symbol,
-#define DOOR(symbol)         [ROW_##symbol] = #symbol,
-#include "cuda_api.def"
-};
-
 #define HOOK(symbol, params) extern CUresult symbol params;
+#define DOOR(symbol, params) EXPORT CUresult symbol params;
 #include "cuda_api.def"
-EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t flags);
-EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64_t flags,
-                                    void *status);
+#include "cuda_api.def"
 
 static void *const wrappers[ROW_COUNT] = {
 #define HOOK(symbol, params) [ROW_##symbol] = (void *)symbol,
-#define DOOR(symbol)         [ROW_##symbol] = (void *)symbol,
+#define DOOR(symbol, params) [ROW_##symbol] = (void *)symbol,
 #include "cuda_api.def"
 };
 
@@ -394,8 +388,8 @@ static void *substitute_by_address(void *address, const char *symbol, const void
     return address;
 }
 
-EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, uint64_t flags) {
-    CUresult (*real)(const char *, void **, int, uint64_t) = resolve_real(ROW_cuGetProcAddress);
+EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags) {
+    __typeof__(cuGetProcAddress) *real = resolve_real(ROW_cuGetProcAddress);
     if (!real)
         return CUDA_ERROR_STUB_LIBRARY;
     CUresult rc = real(symbol, pfn, version, flags);
@@ -404,10 +398,9 @@ EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, ui
     return rc;
 }
 
-EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, uint64_t flags,
-                                    void *status) {
-    CUresult (*real)(const char *, void **, int, uint64_t, void *) =
-        resolve_real(ROW_cuGetProcAddress_v2);
+EXPORT CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags,
+                                    CUdriverProcAddressQueryResult *status) {
+    __typeof__(cuGetProcAddress_v2) *real = resolve_real(ROW_cuGetProcAddress_v2);
     if (!real)
         return CUDA_ERROR_STUB_LIBRARY;
     CUresult rc = real(symbol, pfn, version, flags, status);

@@ -19,7 +19,7 @@
 /* One number for each hooked entry point, in the order of the table. */
 enum row {
 #define HOOK(symbol, params) ROW_##symbol,
-#define DOOR(symbol)         ROW_##symbol,
+#define DOOR(symbol, params) ROW_##symbol,
 #include "cuda_api.def"
     ROW_COUNT
 };

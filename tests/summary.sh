@@ -3,7 +3,7 @@
 # a test failed or a suite did not run.
 set -u
 build=$1
-suites="unit-lib unit-tools e2e python stress gate asan-lib asan-tools tsan-lib"
+suites="unit-lib unit-tools e2e python conformity stress gate asan-lib asan-tools tsan-lib"
 passed=0 failed=0 skipped=0
 
 echo
