@@ -67,6 +67,10 @@
 
 #include "cuda_api.def"
 
+/* Plain linkage finds a wrapper, dlsym does not: exports.map tells how. */
+#define HOOK(symbol, params) __asm__(".symver " #symbol ", " #symbol "@CUHEAP, hidden");
+#include "cuda_api.def"
+
 /* <cuheap/cuheap.h> finds this by name. */
 EXPORT void cuheap_mark(const char *name);
 EXPORT void cuheap_mark(const char *name) {

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <string.h>
 
 #include "atomic.h"
@@ -13,9 +14,13 @@
 #define IMAGES_MAX 4
 
 const char *const resolve_names[ROW_COUNT] = {
+#define HOOK(symbol, params) [ROW_##symbol] = #symbol,
+#define DOOR(symbol, params) [ROW_##symbol] = #symbol,
+#include "cuda_api.def"
+};
+
 #define HOOK(symbol, params) extern CUresult symbol params;
 #define DOOR(symbol, params) EXPORT CUresult symbol params;
-#include "cuda_api.def"
 #include "cuda_api.def"
 
 static void *const wrappers[ROW_COUNT] = {
@@ -261,13 +266,6 @@ static void *substitute(void *address, const char *name, const void *caller) {
     return hook(row, address);
 }
 
-static bool is_ours(const void *address) {
-    for (int row = 0; row < ROW_COUNT; row++)
-        if (wrappers[row] == address)
-            return true;
-    return false;
-}
-
 static bool driver_has(int row) {
     resolve_find_driver();
     uint32_t count = load_acquire(&image_count);
@@ -277,29 +275,66 @@ static bool driver_has(int row) {
     return false;
 }
 
-/* What a search of the global scope would find if we were not there. */
+static void *real_look_up(const struct question *q, void *handle) {
+    return q->version ? q->real_dlvsym(handle, q->name, q->version)
+                      : q->real_dlsym(handle, q->name);
+}
+
+/* The real search, made by us, finds what stands behind us and nothing in the caller's own scope:
+   a driver may be there, beside an extension that is linked with it. */
 static struct answer answer_global(const struct question *q) {
-    void *found = q->version ? q->real_dlvsym(RTLD_NEXT, q->name, q->version)
-                             : q->real_dlsym(RTLD_NEXT, q->name);
-    if (called_by_driver(q->caller))
-        return (struct answer){found, NULL};
+    void *found = real_look_up(q, RTLD_NEXT);
+    struct link_map *map = NULL;
+    Dl_info info;
+    if (!found && driver_has(row_named(q->name)) &&
+        dladdr1(q->caller, &info, (void **)&map, RTLD_DL_LINKMAP) && map)
+        found = real_look_up(q, map); /* such a map is what dlopen returns */
     if (found)
         return (struct answer){substitute(found, q->name, q->caller), NULL};
-    /* A driver in a local scope: the program may well see it; the real search decides. But it finds
-       us, so that a driver which lacks this function must not be asked. */
-    return (struct answer){NULL, driver_has(row_named(q->name)) ? q->real : NULL};
+    return (struct answer){NULL, q->real};
+}
+
+struct between {
+    uintptr_t caller; /* start of the object that asks */
+    const char *name;
+    bool passed_caller, passed_us, found;
+};
+
+/* Walks from the caller to us. */
+static bool look_between(const struct object *object, void *argument) {
+    struct between *between = argument;
+    if (is_us(object))
+        return between->passed_us = true;
+    between->found |= between->passed_caller && object_symbol(object, between->name);
+    between->passed_caller |= object->start == between->caller;
+    return false;
+}
+
+/* Who stands before us calls us next, and we what comes behind; if nothing does, we are not there.
+   Another's function in between, and all that stand behind us, are none of our business. */
+static struct answer answer_next(const struct question *q) {
+    struct object object;
+    if (!objects_find((uintptr_t)q->caller, &object))
+        return (struct answer){NULL, q->real};
+    struct between between = {.caller = object.start, .name = q->name};
+    objects_each(look_between, &between);
+    if (!between.passed_us || !between.passed_caller || between.found)
+        return (struct answer){NULL, q->real};
+    void *found = real_look_up(q, RTLD_NEXT);
+    if (!found)
+        return (struct answer){NULL, q->real};
+    return (struct answer){substitute(found, q->name, q->caller), NULL};
 }
 
 static struct answer answer(const struct question *q) {
-    if (q->handle == RTLD_NEXT || row_named(q->name) < 0)
+    if (row_named(q->name) < 0)
         return (struct answer){NULL, q->real};
     before(RESOLVE_IN_LOADER);
     if (q->handle == RTLD_DEFAULT)
         return answer_global(q);
-    void *found = q->version ? q->real_dlvsym(q->handle, q->name, q->version)
-                             : q->real_dlsym(q->handle, q->name);
-    if (found && is_ours(found)) /* the handle of the program itself: it sees what is preloaded */
-        return answer_global(q);
+    if (q->handle == RTLD_NEXT)
+        return answer_next(q);
+    void *found = real_look_up(q, q->handle);
     return (struct answer){found ? substitute(found, q->name, q->caller) : NULL, NULL};
 }
 
@@ -387,6 +422,10 @@ static void *substitute_by_address(void *address, const char *symbol, const void
     errno = saved;
     return address;
 }
+
+/* As for the wrappers in interpose.c. */
+#define DOOR(symbol, params) __asm__(".symver " #symbol ", " #symbol "@CUHEAP, hidden");
+#include "cuda_api.def"
 
 EXPORT CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags) {
     __typeof__(cuGetProcAddress) *real = resolve_real(ROW_cuGetProcAddress);

@@ -3,6 +3,7 @@
  * dlerror() said: once traced and once not, the two outputs are compared.
  *
  *     doors_lookup handle|version|local|global|none|proc1|proc2|itself
+ *     doors_lookup scopes none|local|global
  */
 #include "cuda_sim.h"
 
@@ -94,6 +95,18 @@ static void ask_version(void) {
 static void ask_default(const char *door) {
     for (size_t i = 0; i < NAMES; i++)
         tell(door, names[i], dlsym(RTLD_DEFAULT, names[i]));
+}
+
+/* Whatever scope there is beside the default one, with the driver in it or not. */
+static void ask_scopes(void) {
+    void *program = dlopen(NULL, RTLD_NOW);
+    for (size_t i = 0; i < NAMES; i++) {
+        tell("next", names[i], dlsym(RTLD_NEXT, names[i]));
+        tell("program", names[i], dlsym(program, names[i]));
+        tell("default version", names[i], dlvsym(RTLD_DEFAULT, names[i], "LIBCUDA_1"));
+        tell("next version", names[i], dlvsym(RTLD_NEXT, names[i], "LIBCUDA_1"));
+        tell("program version", names[i], dlvsym(program, names[i], "LIBCUDA_1"));
+    }
 }
 
 static const struct {
@@ -193,7 +206,11 @@ int main(int argc, char **argv) {
         ask_default(door);
     else if (!strcmp(door, "none"))
         ask_default(door);
-    else if (!strcmp(door, "proc1"))
+    else if (!strcmp(door, "scopes") && argc > 2) {
+        if (strcmp(argv[2], "none"))
+            open_driver(!strcmp(argv[2], "local") ? RTLD_LOCAL : RTLD_GLOBAL);
+        ask_scopes();
+    } else if (!strcmp(door, "proc1"))
         ask_proc1(door, (proc_v1 *)dlsym(open_driver(RTLD_LOCAL), "cuGetProcAddress"));
     else if (!strcmp(door, "proc2"))
         ask_proc2(door, (proc_v2 *)dlsym(open_driver(RTLD_LOCAL), "cuGetProcAddress_v2"));

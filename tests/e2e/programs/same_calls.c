@@ -11,6 +11,7 @@
 #include "simgpu.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +43,10 @@ static struct {
     char bytes[64];
 } out;
 
-/* Addresses differ from run to run, as the kernel has it: they are told by order of appearance. */
+/* Addresses differ from run to run, as the kernel has it: they are told by order of appearance. So
+   does which mapping comes where another was: pinned memory counts as new each time, and nothing
+   that the kernel may have mapped again is used after its end. */
+static bool new_mapping;
 static struct {
     uint64_t address;
     unsigned order;
@@ -54,7 +58,8 @@ static unsigned order_of(uint64_t address) {
     size_t at = (address * 0x9e3779b97f4a7c15u) >> 46;
     while (seen[at].address && seen[at].address != address)
         at = (at + 1) % size;
-    if (!seen[at].address) {
+    if (!seen[at].address || new_mapping) {
+        new_mapping = false;
         seen[at].address = address;
         seen[at].order = ++seen_count;
         if (seen_count == size - 1)
@@ -98,6 +103,7 @@ static void tell(CUresult rc) {
         if (out.bytes[i] != (char)0xa5)
             printf(" %zu:%02x", i, (unsigned char)out.bytes[i]);
     printf("\n");
+    new_mapping = false;
 }
 
 #define CALL(function, ...)                                                                        \
@@ -171,12 +177,22 @@ static void freed_blocks(void) {
     CALL(cuMemFree_v2, any_pointer());
 }
 
+/* Twice at once, now and then. */
+static void free_host(void **host) {
+    unsigned times = below(8) ? 1 : 2;
+    for (unsigned i = 0; i < times; i++)
+        CALL(cuMemFreeHost, *host);
+    *host = NULL;
+}
+
 static void host_blocks(void) {
     switch (below(5)) {
     case 0:
+        new_mapping = true;
         keep_host(CALL(cuMemHostAlloc, &out.handle[0], any_size(), below(9)));
         break;
     case 1:
+        new_mapping = true;
         keep_host(CALL(cuMemAllocHost_v2, &out.handle[0], any_size()));
         break;
     case 2:
@@ -184,7 +200,7 @@ static void host_blocks(void) {
         CALL(cuMemHostGetFlags, (unsigned *)&out.number[0], *ANY(hosts));
         break;
     default:
-        CALL(cuMemFreeHost, *ANY(hosts));
+        free_host(ANY(hosts));
     }
 }
 
@@ -215,17 +231,15 @@ static void stream_ordered(void) {
 static void pool_calls(void) {
     CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)below(3)}};
-    CUmemoryPool *pool = ANY(pools);
+    CUmemoryPool *pool = ANY(pools); /* the first two are the default ones */
     uint64_t threshold = below(2) ? 0 : UINT64_MAX;
     switch (below(6)) {
     case 0:
         if (CALL(cuMemPoolCreate, (CUmemoryPool *)&out.handle[0], &properties) == CUDA_SUCCESS)
-            *pool = out.handle[0];
+            pools[2 + below(2)] = out.handle[0];
         break;
-    case 1:
-        CALL(cuMemPoolDestroy, *pool);
-        CALL(cuDeviceGetDefaultMemPool, (CUmemoryPool *)&out.handle[0], (int)below(2));
-        *pool = out.handle[0];
+    case 1: /* a default pool cannot be destroyed */
+        CALL(cuMemPoolDestroy, pools[below(2)]);
         break;
     case 2:
         CALL(cuMemPoolSetAttribute, *pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold);
@@ -266,6 +280,12 @@ static void new_context(void) {
         contexts[2 + below(2)] = out.handle[0];
 }
 
+/* With a context goes its pinned memory. */
+static void gone(CUresult rc) {
+    if (rc == CUDA_SUCCESS)
+        memset(hosts, 0, sizeof hosts);
+}
+
 static void context_calls(void) {
     switch (below(12)) {
     case 0:
@@ -273,14 +293,14 @@ static void context_calls(void) {
         break;
     case 1:
         if (!below(2))
-            CALL(cuCtxDestroy_v2, contexts[2 + below(2)]);
+            gone(CALL(cuCtxDestroy_v2, contexts[2 + below(2)]));
         break;
     case 2:
-        CALL(cuDevicePrimaryCtxRelease_v2, (int)below(3));
+        gone(CALL(cuDevicePrimaryCtxRelease_v2, (int)below(3)));
         break;
     case 3:
         if (!below(8))
-            CALL(cuDevicePrimaryCtxReset_v2, (int)below(3));
+            gone(CALL(cuDevicePrimaryCtxReset_v2, (int)below(3)));
         break;
     case 4:
         CALL(cuCtxPushCurrent_v2, *ANY(contexts));
@@ -354,8 +374,10 @@ static void stream_calls(void) {
 
 static void end_capture(void) {
     for (int i = 2; i < 6; i++)
-        if (CALL(cuStreamEndCapture, streams[i], (CUgraph *)&out.handle[0]) == CUDA_SUCCESS)
-            CALL(cuGraphDestroy, out.handle[0]);
+        if (CALL(cuStreamEndCapture, streams[i], (CUgraph *)&out.handle[0]) == CUDA_SUCCESS) {
+            CUgraph graph = out.handle[0];
+            CALL(cuGraphDestroy, graph);
+        }
 }
 
 /* Faults that the driver answers rather than crashes on. */
