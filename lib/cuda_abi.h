@@ -10,11 +10,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef int CUresult; /* an enum in <cuda.h> */
+/* Enumerations in <cuda.h>. */
+typedef int CUresult;
+typedef int CUdriverProcAddressQueryResult;
+typedef int CUmemPool_attribute;
+typedef int CUmemAllocationType;
+typedef int CUmemAllocationHandleType;
+typedef int CUmemRangeHandleType;
+typedef int CUstreamCaptureMode;
+typedef int CUstreamCaptureStatus;
+typedef int CUjit_option;
+typedef int CUlibraryOption;
+
 typedef int CUdevice;
 typedef unsigned long long CUdeviceptr;
 typedef uint64_t cuuint64_t;
-typedef int CUdriverProcAddressQueryResult; /* an enum there, too */
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
@@ -91,7 +101,7 @@ typedef struct {
         long long reserved1[29];
         CUDA_MEM_ALLOC_NODE_PARAMS alloc;
         CUdeviceptr free;
-    } u; /* without a name in <cuda.h> */
+    };
     long long reserved2;
 } CUgraphNodeParams;
 

@@ -167,9 +167,9 @@ void graphs_free_node(struct record_call *call, CUresult code, CUgraph graph, CU
 void graphs_any_node(struct record_call *call, CUresult code, CUgraph graph,
                      const CUgraphNodeParams *params) {
     if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-        graphs_alloc_node(call, code, graph, &params->u.alloc);
+        graphs_alloc_node(call, code, graph, &params->alloc);
     else if (params && params->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
-        graphs_free_node(call, code, graph, params->u.free);
+        graphs_free_node(call, code, graph, params->free);
 }
 
 /*

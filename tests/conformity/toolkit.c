@@ -220,17 +220,23 @@ static void read_row(struct table *table, const char *line) {
     snprintf(row->params, sizeof row->params, "%.*s", length, next);
 }
 
-const struct table *hooked_rows(void) {
-    static struct table all, hooked;
-    if (hooked.count)
-        return &hooked;
+const struct table *all_rows(void) {
+    static struct table table;
+    if (table.count)
+        return &table;
     char *text = file_text("lib/cuda_api.def");
     blank_comments(text);
     for (char *line = text; *line; line = strchrnul(line, '\n'), line += *line == '\n')
-        read_row(&all, line);
-    for (size_t i = 0; i < all.count; i++)
-        if (strcmp(all.rows[i].type, "OWN"))
-            hooked.rows[hooked.count++] = all.rows[i];
+        read_row(&table, line);
+    return &table;
+}
+
+const struct table *hooked_rows(void) {
+    static struct table hooked;
+    const struct table *all = all_rows();
+    for (size_t i = hooked.count ? all->count : 0; i < all->count; i++)
+        if (strcmp(all->rows[i].type, "OWN"))
+            hooked.rows[hooked.count++] = all->rows[i];
     return &hooked;
 }
 

@@ -61,6 +61,7 @@ struct table {
     size_t count;
 };
 
+const struct table *all_rows(void);
 /* Those for which the library exports a wrapper: all but OWN. */
 const struct table *hooked_rows(void);
 const struct row *hooked_row(const char *symbol);
