@@ -63,7 +63,7 @@ ParameterizedTestParameters(same, calls_and_results) {
 ParameterizedTest(char *seed, same, calls_and_results) {
     struct launch launch = {
         .program = PROGRAM("same_calls"),
-        .args = {seed, "6000"},
+        .args = {seed, "4000"},
         .env = {"SIMGPU_DEVICES=2", "SIMGPU_MEMORY=1G", "SIMGPU_CAPTURE=invalidate"}};
     struct run *traced = run_program(&launch);
     launch.plain = true;

@@ -44,8 +44,8 @@ static struct {
 } out;
 
 /* Addresses differ from run to run, as the kernel has it: they are told by order of appearance. So
-   does which mapping comes where another was: pinned memory counts as new each time, and nothing
-   that the kernel may have mapped again is used after its end. */
+   does which mapping comes where another was: what is made counts as new each time, and nothing
+   that may have been mapped again is used after its end. */
 static bool new_mapping;
 static struct {
     uint64_t address;
@@ -113,6 +113,9 @@ static void tell(CUresult rc) {
         tell(code_);                                                                               \
         code_;                                                                                     \
     })
+
+/* One whose handle counts as new whatever was there before. */
+#define CALL_NEW(function, ...) (new_mapping = true, CALL(function, __VA_ARGS__))
 
 /* ---- what the program holds; slots are reused, so that some things leak and some are given back
    twice ---- */
@@ -188,12 +191,10 @@ static void free_host(void **host) {
 static void host_blocks(void) {
     switch (below(5)) {
     case 0:
-        new_mapping = true;
-        keep_host(CALL(cuMemHostAlloc, &out.handle[0], any_size(), below(9)));
+        keep_host(CALL_NEW(cuMemHostAlloc, &out.handle[0], any_size(), below(9)));
         break;
     case 1:
-        new_mapping = true;
-        keep_host(CALL(cuMemAllocHost_v2, &out.handle[0], any_size()));
+        keep_host(CALL_NEW(cuMemAllocHost_v2, &out.handle[0], any_size()));
         break;
     case 2:
         CALL(cuMemHostGetDevicePointer_v2, (CUdeviceptr *)&out.handle[0], *ANY(hosts), 0);
@@ -235,7 +236,7 @@ static void pool_calls(void) {
     uint64_t threshold = below(2) ? 0 : UINT64_MAX;
     switch (below(6)) {
     case 0:
-        if (CALL(cuMemPoolCreate, (CUmemoryPool *)&out.handle[0], &properties) == CUDA_SUCCESS)
+        if (CALL_NEW(cuMemPoolCreate, (CUmemoryPool *)&out.handle[0], &properties) == CUDA_SUCCESS)
             pools[2 + below(2)] = out.handle[0];
         break;
     case 1: /* a default pool cannot be destroyed */
@@ -262,16 +263,16 @@ static void new_context(void) {
     CUresult rc;
     switch (below(5)) {
     case 0:
-        rc = CALL(cuCtxCreate, to, 0, device);
+        rc = CALL_NEW(cuCtxCreate, to, 0, device);
         break;
     case 1:
-        rc = CALL(cuCtxCreate_v2, to, 0, device);
+        rc = CALL_NEW(cuCtxCreate_v2, to, 0, device);
         break;
     case 2:
-        rc = CALL(cuCtxCreate_v3, to, NULL, 0, 0, device);
+        rc = CALL_NEW(cuCtxCreate_v3, to, NULL, 0, 0, device);
         break;
     case 3:
-        rc = CALL(cuCtxCreate_v4, to, NULL, 0, device);
+        rc = CALL_NEW(cuCtxCreate_v4, to, NULL, 0, device);
         break;
     default:
         rc = CALL(cuDevicePrimaryCtxRetain, to, device);
@@ -350,14 +351,14 @@ static void stream_calls(void) {
     switch (below(8)) {
     case 0:
         CALL(cuStreamDestroy_v2, *stream);
-        if (CALL(cuStreamCreate, (CUstream *)&out.handle[0], below(2)) == CUDA_SUCCESS)
+        if (CALL_NEW(cuStreamCreate, (CUstream *)&out.handle[0], below(2)) == CUDA_SUCCESS)
             *stream = out.handle[0];
         break;
     case 1:
         CALL(cuStreamSynchronize, *stream);
         break;
     case 2:
-        if (CALL(cuEventCreate, (CUevent *)&out.handle[0], 0) == CUDA_SUCCESS)
+        if (CALL_NEW(cuEventCreate, (CUevent *)&out.handle[0], 0) == CUDA_SUCCESS)
             *event = out.handle[0];
         break;
     case 3:
@@ -374,10 +375,135 @@ static void stream_calls(void) {
 
 static void end_capture(void) {
     for (int i = 2; i < 6; i++)
-        if (CALL(cuStreamEndCapture, streams[i], (CUgraph *)&out.handle[0]) == CUDA_SUCCESS) {
+        if (CALL_NEW(cuStreamEndCapture, streams[i], (CUgraph *)&out.handle[0]) == CUDA_SUCCESS) {
             CUgraph graph = out.handle[0];
             CALL(cuGraphDestroy, graph);
         }
+}
+
+/* Physical memory and mappings, at addresses reserved once. */
+#define RANGE (8ul << 20)
+static CUdeviceptr range;
+static CUmemGenericAllocationHandle physical[3];
+
+static void physical_memory(void) {
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)below(3)}};
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, 3};
+    CUmemGenericAllocationHandle *handle = ANY(physical);
+    CUdeviceptr at = range + (2ul << 20) * below(4);
+    switch (below(8)) {
+    case 0:
+    case 1:
+        if (CALL(cuMemCreate, &out.number[0], any_size(), &properties, 0) == CUDA_SUCCESS ||
+            CALL(cuMemCreate, &out.number[0], 2ul << 20, &properties, 0) == CUDA_SUCCESS)
+            *handle = out.number[0];
+        break;
+    case 2:
+    case 3:
+        CALL(cuMemMap, at, 2ul << 20, 0, *handle, 0);
+        CALL(cuMemSetAccess, at, 2ul << 20, &access, 1);
+        break;
+    case 4:
+        CALL(cuMemUnmap, at, 2ul << 20);
+        break;
+    case 5:
+        if (CALL(cuMemRetainAllocationHandle, &out.number[0], (void *)(uintptr_t)at) ==
+            CUDA_SUCCESS)
+            *handle = out.number[0];
+        break;
+    case 6:
+        CALL(cuMemAddressFree, at, 1);
+        break;
+    default:
+        CALL(cuMemRelease, *handle);
+    }
+}
+
+static void array_calls(void) {
+    static CUarray arrays[4];
+    static CUmipmappedArray mipmaps[2];
+    CUDA_ARRAY_DESCRIPTOR flat = {64 * below(4), 32 * below(3), CU_AD_FORMAT_FLOAT, below(6)};
+    CUDA_ARRAY3D_DESCRIPTOR deep = {.Width = 16 * below(4),
+                                    .Height = 16,
+                                    .Depth = below(3),
+                                    .Format = CU_AD_FORMAT_FLOAT,
+                                    .NumChannels = 1};
+    CUarray *array = ANY(arrays);
+    CUmipmappedArray *mipmap = ANY(mipmaps);
+    switch (below(6)) {
+    case 0:
+        if (CALL_NEW(cuArrayCreate_v2, (CUarray *)&out.handle[0], &flat) == CUDA_SUCCESS)
+            *array = out.handle[0];
+        break;
+    case 1:
+        if (CALL_NEW(cuArray3DCreate_v2, (CUarray *)&out.handle[0], &deep) == CUDA_SUCCESS)
+            *array = out.handle[0];
+        break;
+    case 2:
+        CALL(cuArrayDestroy, *array);
+        *array = NULL;
+        break;
+    case 3:
+        if (CALL_NEW(cuMipmappedArrayCreate, (CUmipmappedArray *)&out.handle[0], &deep, below(4)) ==
+            CUDA_SUCCESS)
+            *mipmap = out.handle[0];
+        break;
+    case 4:
+        CALL_NEW(cuMipmappedArrayGetLevel, (CUarray *)&out.handle[0], *mipmap, below(3));
+        break;
+    default:
+        CALL(cuMipmappedArrayDestroy, *mipmap);
+        *mipmap = NULL;
+    }
+}
+
+static void registered(void) {
+    static char memory[1 << 16] __attribute__((aligned(4096)));
+    char *at = memory + 4096 * below(16);
+    if (below(2))
+        CALL(cuMemHostRegister_v2, at, 4096 * below(3), below(2));
+    else
+        CALL(cuMemHostUnregister, at);
+}
+
+/* A graph with memory nodes from its making to its end. */
+static void graph_memory(void) {
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, (int)below(3)}},
+        .bytesize = any_size()};
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec = NULL;
+    if (CALL_NEW(cuGraphCreate, (CUgraph *)&out.handle[0], 0) != CUDA_SUCCESS)
+        return;
+    graph = out.handle[0];
+    CUresult rc =
+        CALL_NEW(cuGraphAddMemAllocNode, (CUgraphNode *)&out.handle[0], graph, NULL, 0, &params);
+    printf("    pointer %d\n", params.dptr != 0);
+    node = out.handle[0];
+    if (rc == CUDA_SUCCESS && below(2))
+        CALL_NEW(cuGraphAddMemFreeNode, (CUgraphNode *)&out.handle[0], graph, &node, 1,
+                 params.dptr);
+    if (CALL_NEW(cuGraphInstantiateWithFlags, (CUgraphExec *)&out.handle[0], graph, below(2)) ==
+        CUDA_SUCCESS)
+        exec = out.handle[0];
+    for (unsigned i = below(3); exec && i > 0; i--)
+        CALL(cuGraphLaunch, exec, streams[2]);
+    if (rc == CUDA_SUCCESS && below(2))
+        CALL(cuMemFree_v2, params.dptr);
+    if (exec)
+        CALL(cuGraphExecDestroy, exec);
+    CALL(cuGraphDestroy, graph);
+}
+
+static void modules(void) {
+    CUmodule module = NULL;
+    if (CALL_NEW(cuModuleLoadData, (CUmodule *)&out.handle[0], "image") == CUDA_SUCCESS)
+        module = out.handle[0];
+    if (module)
+        CALL(cuModuleUnload, module);
 }
 
 /* Faults that the driver answers rather than crashes on. */
@@ -424,6 +550,8 @@ static void script(void) {
         "cuMemAlloc_v2:3=2,cuMemAlloc_v2:9=700,cuMemHostAlloc:1+=2",
         "!cuMemFree_v2:2=700,cuMemFree_v2:4=1,!cuMemFreeAsync:1=719,cuMemFreeHost:2=4",
         "!cuMemAlloc_v2:2=700,cuMemAllocAsync:2+=2,cuMemAllocFromPoolAsync_ptsz:1=2",
+        "cuMemCreate:2=2,cuMemMap:2=1,!cuMemRelease:3=700,cuArrayCreate_v2:1=2,cuMemHostRegister_"
+        "v2:2=2",
         "cuMemAllocManaged:1=2,cuMemAllocPitch_v2:2=2",
     };
     const char *rule = *ANY(rules);
@@ -432,9 +560,10 @@ static void script(void) {
 }
 
 static void (*const operations[])(void) = {
-    plain_blocks,   plain_blocks,   freed_blocks, freed_blocks,  host_blocks, host_blocks,
-    stream_ordered, stream_ordered, pool_calls,   context_calls, questions,   stream_calls,
-    bad_arguments,  lookups,        end_capture,  end_capture,
+    plain_blocks,   plain_blocks,   freed_blocks, freed_blocks,  host_blocks,     host_blocks,
+    stream_ordered, stream_ordered, pool_calls,   context_calls, questions,       stream_calls,
+    bad_arguments,  lookups,        end_capture,  end_capture,   physical_memory, physical_memory,
+    array_calls,    registered,     graph_memory, modules,
 };
 
 static void begin(void) {
@@ -444,14 +573,16 @@ static void begin(void) {
     CALL(cuInit, 0);
     CALL(cuMemAlloc_v2, &out.number[0], 100); /* without a context */
     for (int device = 0; device < 2; device++) {
-        CALL(cuCtxCreate_v2, (CUcontext *)&out.handle[0], 0, device);
+        CALL_NEW(cuCtxCreate_v2, (CUcontext *)&out.handle[0], 0, device);
         contexts[device] = out.handle[0];
         CALL(cuDeviceGetDefaultMemPool, (CUmemoryPool *)&out.handle[0], device);
         pools[device] = pools[device + 2] = out.handle[0];
     }
+    CALL(cuMemAddressReserve, &out.number[0], RANGE, 0, 0, 0);
+    range = out.number[0];
     streams[1] = CU_STREAM_PER_THREAD;
     for (int i = 2; i < 6; i++) {
-        CALL(cuStreamCreate, (CUstream *)&out.handle[0], i & 1);
+        CALL_NEW(cuStreamCreate, (CUstream *)&out.handle[0], i & 1);
         streams[i] = out.handle[0];
     }
 }
