@@ -15,16 +15,18 @@
 struct pool {
     int allowed; /* levels that may still be given */
     int given;
+    void *memory[64]; /* of those: also of the loser's, where two threads made one */
 };
 
 static struct trace_slot *give(void *owner, uint32_t count) {
     struct pool *pool = owner;
     if (__atomic_fetch_sub(&pool->allowed, 1, __ATOMIC_RELAXED) <= 0)
         return NULL;
-    __atomic_fetch_add(&pool->given, 1, __ATOMIC_RELAXED);
+    int number = __atomic_fetch_add(&pool->given, 1, __ATOMIC_RELAXED);
     size_t bytes = count * sizeof(struct trace_slot);
     struct trace_slot *slots = aligned_alloc(65536, bytes < 65536 ? 65536 : bytes);
     memset(slots, 0, bytes);
+    pool->memory[number % 64] = slots;
     return slots;
 }
 
@@ -35,8 +37,10 @@ static void make(struct table *t, struct pool *pool, uint32_t count, int allowed
 }
 
 static void drop(struct table *t) {
-    for (uint32_t i = 0; i < t->used; i++)
-        free((void *)(t->levels[i] & ~(uintptr_t)63));
+    struct pool *pool = t->owner;
+    cr_assert_leq(pool->given, 64);
+    for (int i = 0; i < pool->given; i++)
+        free(pool->memory[i]);
 }
 
 static struct table_entry entry_of(uint64_t address, uint64_t bytes, uint32_t site) {
