@@ -25,7 +25,7 @@ LIB_CFLAGS  := $(BASE) -fPIC -fvisibility=hidden -fno-semantic-interposition -Il
 LIB_LDFLAGS := -shared -Wl,-soname,libcuheap.so -Wl,--version-script=lib/exports.map -Wl,-z,now -Wl,-Bsymbolic \
                -Wl,-z,relro $(if $(SAN),,-Wl,-z,defs) -Wl,--no-as-needed -l:libdl.so.2
 TOOL_CFLAGS := $(BASE) -Itools
-TOOL_LIBS   := -ldw -lelf -ljansson -liberty
+TOOL_LIBS   := -ldw -lelf -ljansson -liberty -lm
 TEST_LIBS   := -lcriterion -ljansson -lpthread -ldl
 CUHEAP_LIBDIR ?= $(PREFIX)/lib/cuheap
 
@@ -172,7 +172,8 @@ $(O)/python/probe.so: tests/python/probe.c $(SIM)
 	$(call say,CC)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(BASE) -Itests/simgpu -fPIC -shared -o $@ $< $(O)/simgpu/libcuda.so.1 -lpthread -ldl
-$(O)/e2e/c10_cuda.so: $(O)/e2e/libc10.so
+$(O)/e2e/c10_cuda.so $(O)/e2e/libc10_cuda_stub.so: $(O)/e2e/libc10.so
+$(O)/e2e/findings_sites: $(O)/e2e/libnccl_stub.so
 $(O)/e2e/c10_cuda_second.so: $(O)/e2e/libc10_second.so
 $(O)/examples/%: examples/%.c $(SIM)
 	$(call say,CC)

@@ -6,6 +6,7 @@
 #include "text.h"
 #include "timeline.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 const char *const growth_names[] = {
@@ -20,6 +21,7 @@ struct shape {
     uint32_t last_third; /* its windows */
     uint32_t rises;      /* floors above every one before */
     uint32_t last_third_rises;
+    uint64_t allocs, frees;
     uint64_t stayed;         /* blocks: allocations less frees */
     uint64_t first, highest; /* floors */
     uint64_t highest_before; /* the last third */
@@ -43,13 +45,12 @@ static void add_floor(struct shape *shape, uint32_t index, uint64_t floor) {
 
 static struct shape shape_of(const struct trace_window *windows, uint32_t count) {
     struct shape shape = {.windows = count, .last_third = (count + 2) / 3};
-    uint64_t allocs = 0, frees = 0;
     bool half = false;
     shape.first = shape.highest = shape.lowest = windows[0].min_bytes;
     for (uint32_t i = 0; i < count; i++) {
         add_floor(&shape, i, windows[i].min_bytes);
-        allocs += windows[i].allocs;
-        frees += windows[i].frees;
+        shape.allocs += windows[i].allocs;
+        shape.frees += windows[i].frees;
         if (windows[i].max_bytes > shape.top)
             shape.top = windows[i].max_bytes;
     }
@@ -59,14 +60,52 @@ static struct shape shape_of(const struct trace_window *windows, uint32_t count)
         half |= above;
         shape.high += windows[i].max_bytes > shape.top / 2;
     }
-    shape.stayed = allocs > frees ? allocs - frees : 0;
+    shape.stayed = shape.allocs > shape.frees ? shape.allocs - shape.frees : 0;
     return shape;
 }
+
+/* ---- chance ---------------------------------------------------------------------------------- */
+
+/* Of a walk of `steps` steps that it reaches `rises` new heights or more. */
+static double chance_of_rises(uint32_t steps, uint32_t rises) {
+    double sum = 0;
+    for (uint32_t m = rises + 1; m <= steps + 1; m++) {
+        double n = steps, k = 2 * n - m + 1;
+        sum += exp(lgamma(k + 1) - lgamma(n + 1) - lgamma(k - n + 1) - k * M_LN2);
+    }
+    return sum < 1 ? sum : 1;
+}
+
+static double chance_of_events(uint64_t allocs, uint64_t frees) {
+    if (allocs <= frees)
+        return 1;
+    double made = (double)allocs, freed = (double)frees;
+    return erfc((made - freed) / sqrt(made + freed) / M_SQRT2);
+}
+
+double growth_chance(uint32_t steps, uint32_t rises, uint64_t allocs, uint64_t frees) {
+    double chance = 2 * fmin(chance_of_rises(steps, rises), chance_of_events(allocs, frees));
+    return chance < 1 ? chance : 1;
+}
+
+static double chance_of(const struct shape *shape) {
+    return growth_chance(shape->windows - 1, shape->rises, shape->allocs, shape->frees);
+}
+
+/* ---- classes --------------------------------------------------------------------------------- */
 
 /* A tensor that is replaced by a longer one keeps its number of blocks: its rises count. */
 static bool has_evidence(const struct shape *shape) {
     return shape->windows >= GROWTH_WINDOWS &&
-           (shape->stayed >= GROWTH_INCREMENTS || shape->rises >= GROWTH_INCREMENTS);
+           (shape->stayed >= GROWTH_INCREMENTS || shape->rises >= GROWTH_INCREMENTS) &&
+           chance_of(shape) <= GROWTH_CHANCE;
+}
+
+static bool has_evidence_of_young(const struct shape *shape, uint32_t run_windows) {
+    return shape->windows >= GROWTH_YOUNG_WINDOWS &&
+           shape->windows >= GROWTH_YOUNG_SHARE * run_windows &&
+           shape->rises == shape->windows - 1 && shape->stayed >= 2 * GROWTH_INCREMENTS &&
+           chance_of(shape) <= GROWTH_YOUNG_CHANCE;
 }
 
 static bool rises_throughout(const struct shape *shape) {
@@ -92,11 +131,17 @@ static enum growth_class class_of_rise(const struct shape *shape) {
     return GROWTH_HIGH_WATER;
 }
 
-enum growth_class growth_of_windows(const struct trace_window *windows, uint32_t count) {
+enum growth_class growth_of_windows(const struct trace_window *windows, uint32_t count,
+                                    uint32_t run_windows, double *chance) {
+    if (chance)
+        *chance = 1;
     if (count < 4)
         return GROWTH_CANNOT_TELL;
     struct shape shape = shape_of(windows + 1, count - 2);
-    if (rises_throughout(&shape) && has_evidence(&shape))
+    if (chance)
+        *chance = chance_of(&shape);
+    if (rises_throughout(&shape) &&
+        (has_evidence(&shape) || has_evidence_of_young(&shape, run_windows)))
         return GROWTH_GROWING;
     if (is_flat(&shape))
         return GROWTH_RETAINED;
@@ -134,13 +179,14 @@ uint64_t growth_work_end(const struct profile_total *total, uint64_t end_ns) {
 
 struct growth growth_of_site(const struct trace_site *site, uint64_t work_end_ns) {
     struct timeline timeline;
-    struct growth growth = {GROWTH_CANNOT_TELL, 0, 0, 0};
+    struct growth growth = {.class = GROWTH_CANNOT_TELL, .chance = 1};
     timeline_of_site(site, work_end_ns > site->last_ns ? work_end_ns : site->last_ns, &timeline);
     uint64_t born = site->first_ns >> timeline.shift, end = work_end_ns >> timeline.shift;
     const struct trace_window *windows = timeline.windows;
     if (timeline.unsettled || !site->first_ns || end >= timeline.count || born > end)
         return growth;
-    growth.class = growth_of_windows(windows + born, (uint32_t)(end - born + 1));
+    growth.class = growth_of_windows(windows + born, (uint32_t)(end - born + 1), (uint32_t)end + 1,
+                                     &growth.chance);
     if (growth.class == GROWTH_CANNOT_TELL && end - born < GROWTH_WINDOWS && 3 * born >= 2 * end &&
         windows[end].max_bytes > windows[born].last_bytes)
         growth.class = GROWTH_LATE;
@@ -148,6 +194,7 @@ struct growth growth_of_site(const struct trace_site *site, uint64_t work_end_ns
         return growth;
     uint64_t first = windows[born + 1].min_bytes, last = windows[end - 1].min_bytes;
     growth.gain_bytes = last > first ? last - first : 0;
+    growth.windows = (uint32_t)(end - born - 1);
     growth.from_ns = (born + 1) << timeline.shift;
     growth.span_ns = (end - born - 2) << timeline.shift;
     return growth;

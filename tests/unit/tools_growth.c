@@ -23,7 +23,7 @@ static enum growth_class of_floors(const uint64_t *floors, unsigned count, uint3
                                            .last_bytes = floors[i],
                                            .allocs = 10,
                                            .frees = 10 - net};
-    return growth_of_windows(windows, count);
+    return growth_of_windows(windows, count, 2 * count, NULL);
 }
 
 Test(growth, a_floor_that_rises_all_along_is_growing) {
@@ -32,7 +32,10 @@ Test(growth, a_floor_that_rises_all_along_is_growing) {
         for (unsigned i = 0; i < count; i++)
             floors[i] = 512 * i;
         floors[count - 1] = 0; /* freed at the end, in the window of the last allocation */
-        cr_assert_eq(of_floors(floors, count, 3), GROWTH_GROWING, "%u windows", count);
+        cr_assert_eq(of_floors(floors, count, 10), GROWTH_GROWING, "%u windows", count);
+        /* Where much is freed on the way, it takes more windows to tell it from chance. */
+        cr_assert_eq(of_floors(floors, count, 3) == GROWTH_GROWING, count >= 14, "%u windows",
+                     count);
     }
 }
 
@@ -43,7 +46,7 @@ Test(growth, a_leak_among_large_temporaries_is_growing) {
                                            .last_bytes = 100 * i,
                                            .allocs = 1000,
                                            .frees = 999};
-    cr_assert_eq(growth_of_windows(windows, 24), GROWTH_GROWING);
+    cr_assert_eq(growth_of_windows(windows, 24, 2 * 24, NULL), GROWTH_GROWING);
 }
 
 Test(growth, few_windows_or_few_blocks_cannot_tell) {
@@ -80,10 +83,10 @@ Test(growth, what_rose_only_lately_is_late) {
 Test(growth, up_and_down_is_sawtooth_and_once_is_high_water) {
     for (unsigned i = 0; i < 24; i++)
         windows[i] = (struct trace_window){.max_bytes = 1000, .allocs = 50, .frees = 50};
-    cr_assert_eq(growth_of_windows(windows, 24), GROWTH_SAWTOOTH);
+    cr_assert_eq(growth_of_windows(windows, 24, 2 * 24, NULL), GROWTH_SAWTOOTH);
     for (unsigned i = 0; i < 24; i++)
         windows[i].max_bytes = i == 7 ? 100000 : 10;
-    cr_assert_eq(growth_of_windows(windows, 24), GROWTH_HIGH_WATER);
+    cr_assert_eq(growth_of_windows(windows, 24, 2 * 24, NULL), GROWTH_HIGH_WATER);
 }
 
 /* A thousand walks at random, of blocks that live for a while, and of caches that fill. */
@@ -104,6 +107,48 @@ Test(growth, chance_is_not_called_a_leak) {
         for (unsigned i = 0; i < 32; i++)
             floors[i] = i < half ? 1000 * i : 1000 * half;
         cr_assert_neq(of_floors(floors, 32, 2), GROWTH_GROWING);
+    }
+}
+
+/* Over few windows a walk at random rises all along once in 128 times. */
+Test(growth, chance_over_few_windows_is_not_called_a_leak) {
+    unsigned alarms = 0, rose = 0;
+    for (uint64_t seed = 1; seed <= 20000; seed++) {
+        uint64_t random = seed, floors[13], level = 100000, count = 10 + seed % 4;
+        bool all = true;
+        for (unsigned i = 0; i < count; i++) {
+            uint64_t next = level + next_random(&random) % 2001 - 1000;
+            all &= i < 2 || i + 1 == count || next > level;
+            floors[i] = level = next;
+        }
+        rose += all;
+        alarms += of_floors(floors, (unsigned)count, 2) == GROWTH_GROWING;
+    }
+    cr_assert_gt(rose, 20u);
+    cr_assert_eq(alarms, 0u, "%u of %u that rose", alarms, rose);
+}
+
+Test(growth, chances_are_those_of_their_formulae) {
+    /* all of 7 steps: 1 / 128; six of them or more: C(8, 7) / 2^8 besides */
+    cr_expect_float_eq(growth_chance(7, 7, 1, 1), 2 / 128., 1e-9);
+    cr_expect_float_eq(growth_chance(7, 6, 1, 1), 2 * (1 / 128. + 8 / 256.), 1e-9);
+    cr_expect_float_eq(growth_chance(7, 0, 1, 1), 1, 1e-9);
+    /* 16 allocations and no free: 4 standard deviations */
+    cr_expect_float_eq(growth_chance(7, 7, 16, 0), 2 * 6.334248e-5, 1e-9);
+}
+
+/* Born when three fifths of the run were over: few windows, but nothing was freed. */
+Test(growth, what_began_late_and_is_never_freed_is_growing) {
+    uint64_t floors[32];
+    for (unsigned i = 0; i < 32; i++)
+        floors[i] = 5120 * i;
+    for (unsigned count = 6; count < 10; count++) {
+        of_floors(floors, count, 10);
+        cr_expect_eq(growth_of_windows(windows, count, 16, NULL), GROWTH_GROWING, "%u", count);
+        cr_expect_neq(growth_of_windows(windows, count, 32, NULL), GROWTH_GROWING,
+                      "%u windows are less than a quarter of 32", count);
+        of_floors(floors, count, 3);
+        cr_expect_neq(growth_of_windows(windows, count, 16, NULL), GROWTH_GROWING);
     }
 }
 
@@ -152,7 +197,7 @@ Test(growth, a_tensor_that_is_replaced_by_longer_ones_is_growing) {
                                            .last_bytes = 512 * i,
                                            .allocs = 1,
                                            .frees = 1};
-    cr_assert_eq(growth_of_windows(windows, 30), GROWTH_GROWING);
+    cr_assert_eq(growth_of_windows(windows, 30, 2 * 30, NULL), GROWTH_GROWING);
 }
 
 Test(growth, one_window_in_ten_may_stand_still) {
