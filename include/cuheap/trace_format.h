@@ -245,7 +245,10 @@ static_assert(TRACE_LOSS_COUNT <= TRACE_LOSS_SLOTS, "the header has room for eac
     X(FLUSH_RETRY_BYTES, "flush_retry_bytes", "bytes freed for those")                             \
     X(FLUSH_RETRY_NS, "flush_retry_ns", "time between failure and success, ns")                    \
     X(HISTORY_EVENTS, "history_events", "events ever written to the history")                      \
-    X(STALE_GUARDS, "stale_guards", "hooked calls left by longjmp or an exception")
+    X(STALE_GUARDS, "stale_guards", "hooked calls left by longjmp or an exception")                \
+    X(COPIES_LEFT_OUT, "copies_left_out",                                                          \
+      "failures for lack of memory without a copy of the live table: too large, or too soon "      \
+      "after the last")
 
 enum trace_counter {
 #define X(name, key, meaning) TRACE_COUNTER_##name,
@@ -266,8 +269,13 @@ struct trace_device {
     uint32_t known; /* TRACE_DEVICE_ bits */
     uint8_t uuid[16];
     uint64_t total_bytes;
-    char name[96]; /* NUL-terminated */
+    char name[72]; /* NUL-terminated */
+    /* Free memory as the driver last told it, to the program or after an out of memory. */
+    uint64_t free_bytes;
+    uint64_t free_live_bytes; /* what the driver ledger's device total held then */
+    uint64_t free_ns;         /* 0: never told, or just being written; stored last */
 };
+TRACE_FIELD_CHECK(struct trace_device, free_bytes, 104);
 TRACE_SIZE_CHECK(struct trace_device, 128);
 
 struct trace_header {
@@ -656,8 +664,14 @@ enum trace_failure_flag {
     TRACE_FAILURE_HANDLED = 1u << 0,    /* the program went on allocating */
     TRACE_FAILURE_FREE_KNOWN = 1u << 1, /* free_bytes and total_bytes hold */
     TRACE_FAILURE_FRAMEWORK = 1u << 2,  /* the framework's own report, no driver call */
+    TRACE_FAILURE_PRETENDED = 1u << 3,  /* asked for by CUHEAP_LIMIT or CUHEAP_FAIL */
 };
 
+/*
+ * An allocation that was refused, or another call. Further ones of the same call, code, stack and
+ * size class are counted here: then HANDLED, retry_ns and freed_bytes tell of the latest. Where
+ * many kinds failed, the records of some of the latest are written anew for later ones.
+ */
 struct trace_failure {
     uint32_t state;
     uint32_t flags; /* enum trace_failure_flag */
@@ -669,21 +683,24 @@ struct trace_failure {
     uint16_t device;
     uint32_t native_stack;
     uint32_t python_stack;
-    uint32_t copy; /* ref of struct trace_copy; 0: none */
+    uint32_t copy; /* ref of its latest struct trace_copy; 0: none, or no longer */
     uint64_t request_bytes;
     uint64_t free_bytes;
     uint64_t total_bytes;
     uint64_t retry_ns;    /* when the same size succeeded; 0: not seen */
     uint64_t freed_bytes; /* between the failure and that */
     uint64_t repeats;     /* further failures like this one */
-    uint64_t reserved[3];
+    uint64_t last_ns;     /* of the latest of them, as the next two; the first's own if none */
+    uint64_t last_request_bytes;
+    uint64_t last_free_bytes;
 };
 TRACE_SIZE_CHECK(struct trace_failure, 112);
 
-/* The live table as it was at a failure. */
+/* The live table as it was at a failure: its LIVE and FREEING slots. A region holds one copy, and
+   may be written anew for that of a later failure. */
 struct trace_copy {
-    uint32_t state; /* stored last */
-    uint32_t reserved;
+    uint32_t state;   /* stored last */
+    uint32_t failure; /* ref of its struct trace_failure */
     uint64_t ns;
     uint64_t count;
     struct trace_slot slots[1];
