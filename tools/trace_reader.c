@@ -541,6 +541,19 @@ static const void *variable_record(const struct trace *trace, enum trace_section
     return NULL;
 }
 
+struct trace_slots trace_failure_copy(const struct trace *trace, uint32_t ref, uint64_t *ns) {
+    uint64_t room;
+    const struct trace_copy *copy = variable_record(trace, TRACE_SECTION_FAILURE_COPIES, ref,
+                                                    offsetof(struct trace_copy, slots), &room);
+    if (!copy || __atomic_load_n(&copy->state, __ATOMIC_ACQUIRE) != 1 ||
+        copy->count > (room - offsetof(struct trace_copy, slots)) / sizeof copy->slots[0])
+        return (struct trace_slots){0};
+    *ns = copy->ns;
+    return (struct trace_slots){.base = (const uint8_t *)copy->slots,
+                                .count = copy->count,
+                                .stride = sizeof copy->slots[0]};
+}
+
 const char *trace_string(const struct trace *trace, uint32_t ref) {
     uint64_t room;
     const struct trace_string *string =

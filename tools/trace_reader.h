@@ -107,6 +107,11 @@ static inline unsigned trace_slot_read(const struct trace_slot *slot, struct tra
     return TRACE_SLOT_STATE(word);
 }
 
+/* ---- the live table as it was at a failure ---- */
+
+/* The slots of a copy; count 0 where the ref names none. They stood so at *ns. */
+struct trace_slots trace_failure_copy(const struct trace *trace, uint32_t ref, uint64_t *ns);
+
 /* ---- what refs name ---- */
 
 /* NUL-terminated; NULL where the ref names no string. Not neutralised: see

@@ -187,6 +187,8 @@ static void fill_row(struct view *view, struct view_row *row, size_t process,
         .pool = can_be_pool(site) ? framework_pool_of(owner->trace, backtrace) : NULL,
         .ordinal = site->device,
         .device = job_device_of(view->job, owner, site->device),
+        .book = site,
+        .owner = process,
         .backtrace = backtrace,
         .caller = caller,
         .caller_varies = site->flags & TRACE_SITE_VARIES,
@@ -242,10 +244,34 @@ static bool collect_sites(struct view *view, struct backtraces *backtraces,
     return true;
 }
 
+bool view_shows_device(const struct view *view, const struct job_process *process,
+                       uint16_t ordinal) {
+    return device_passes(view->job, job_device_of(view->job, process, ordinal), ordinal,
+                         view->wanted);
+}
+
+const struct view_row *view_row_of(const struct view *view, size_t process, size_t site) {
+    const struct profile_site *book = &view->job->processes[process].profile->sites[site];
+    size_t low = 0, high = view->site_count;
+    while (low < high) { /* rows stand in the order of processes, then of their sites */
+        size_t middle = low + (high - low) / 2;
+        const struct view_row *row = &view->sites[middle];
+        if (row->owner == process && row->book == book)
+            return row;
+        if (row->owner < process || (row->owner == process && row->book < book))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
+}
+
 bool view_build(struct view *view, const struct job *job, struct backtraces *backtraces,
                 const struct view_filter *filter) {
-    *view = (struct view){
-        .job = job, .sites_filtered = filter->focus || filter->ignore, .ledger = filter->ledger};
+    *view = (struct view){.job = job,
+                          .sites_filtered = filter->focus || filter->ignore,
+                          .ledger = filter->ledger,
+                          .wanted = filter->device};
     if (collect_sums(view, filter) && collect_sites(view, backtraces, filter))
         return true;
     view_free(view);
@@ -344,6 +370,9 @@ static void join(struct group *group, const struct view_row *site, enum measure 
     row->caller_varies |= site->caller_varies || !same_caller(row, site);
     if (site->values[sort] > group->largest) {
         group->largest = site->values[sort];
+        row->owner = site->owner;
+        row->book = site->book;
+        row->growth = site->growth;
         row->backtrace = site->backtrace;
         row->caller = site->caller;
         memcpy(row->id, site->id, sizeof row->id);

@@ -55,7 +55,9 @@ struct view_row {
     uint16_t ordinal;                  /* the device in its process */
     uint32_t device;                   /* index in job.devices, or DEVICE_NONE */
     uint32_t total;                    /* index in view.sums */
-    const struct backtrace *backtrace; /* of the largest of them */
+    const struct profile_site *book;   /* of the largest of them, in process `owner` */
+    size_t owner;
+    const struct backtrace *backtrace; /* likewise */
     const struct backtrace *caller;    /* of the thread that waited for it; NULL: not known */
     bool caller_varies;                /* or it was another one at another time */
     bool blames_vary;                  /* its sites have blames of several names */
@@ -86,7 +88,12 @@ struct view {
     size_t sum_count;
     bool sites_filtered; /* by focus or ignore: rows do not add up to the sums */
     int ledger;          /* the only one asked for; 0: all */
+    const char *wanted;  /* device, as in the filter */
 };
+
+/* Whether a device of a process, by its ordinal there, was asked for. */
+bool view_shows_device(const struct view *view, const struct job_process *process,
+                       uint16_t ordinal);
 
 /* Whether a row has segments: memory in which PyTorch hands out its tensors. */
 bool view_is_cache(const struct view_row *row);
@@ -100,6 +107,9 @@ bool view_is_released(const struct view_row *row);
 const struct frame *view_line(const struct view_row *row);
 /* Whether that is the waiting thread's. */
 bool view_is_via_caller(const struct view_row *row);
+
+/* The row of a site of a process; NULL: it did not pass the filter. */
+const struct view_row *view_row_of(const struct view *view, size_t process, size_t site);
 
 /* False only when memory is exhausted. */
 bool view_build(struct view *view, const struct job *job, struct backtraces *backtraces,
