@@ -14,6 +14,8 @@
 struct settings {
     bool leaks;
     bool peak;
+    bool fragmentation;
+    bool oom;
     bool json;
     bool csv;
     unsigned top;
@@ -33,6 +35,10 @@ static const char *const ledgers[] = {"all", "driver", "tensor", NULL};
 static const struct option_row rows[] = {
     {"leaks", 0, OPTION_FLAG, AT(leaks), NULL, NULL, "only what was still live, by site"},
     {"peak", 0, OPTION_FLAG, AT(peak), NULL, NULL, "only what made the peak, by site"},
+    {"fragmentation", 0, OPTION_FLAG, AT(fragmentation), NULL, NULL,
+     "only what memory is taken and not used, with a map of the segments"},
+    {"oom", 0, OPTION_FLAG, AT(oom), NULL, NULL,
+     "only the calls that failed: why, who asked, who held the memory"},
     {"json", 0, OPTION_FLAG, AT(json), NULL, NULL,
      "print JSON, schema cuheap-report/1: all sites, exact figures"},
     {"csv", 0, OPTION_FLAG, AT(csv), NULL, NULL, "print CSV: a row a site, exact figures"},
@@ -94,13 +100,17 @@ static bool compile(const char *option, const char *text, regex_t *pattern) {
     return false;
 }
 
-static int render(const struct settings *settings, const struct job *job, const struct view *view) {
-    unsigned parts = (settings->leaks ? PART_LEAKS : 0u) | (settings->peak ? PART_PEAK : 0u);
+static int render(const struct settings *settings, const struct job *job, const struct view *view,
+                  const struct findings *findings) {
+    unsigned parts = (settings->leaks ? PART_LEAKS : 0u) | (settings->peak ? PART_PEAK : 0u) |
+                     (settings->oom ? PART_FAILURES : 0u) |
+                     (settings->fragmentation ? PART_FRAGMENTATION : 0u);
     char directory[PATH_MAX], clean[PATH_MAX];
     const char *here = getcwd(directory, sizeof directory);
     struct report report = {
         .job = job,
         .view = view,
+        .findings = findings,
         .parts = parts ? parts : PART_LEAKS | PART_PEAK | PART_REST,
         .by = (enum view_by)settings->by,
         .top = settings->top,
@@ -120,14 +130,16 @@ static int analyse(const struct settings *settings, const struct job *job,
                    const struct view_filter *filter) {
     struct symbols *symbols = symbols_open(settings->debuginfod);
     struct backtraces *backtraces = symbols ? backtraces_open(symbols) : NULL;
-    struct view view;
+    struct view view = {0};
+    struct findings findings = {0};
     int code = EXIT_ERROR;
-    if (!backtraces || !view_build(&view, job, backtraces, filter))
+    if (!backtraces || !view_build(&view, job, backtraces, filter) ||
+        !findings_build(&view, backtraces, &findings))
         command_error("report", "out of memory");
-    else {
-        code = render(settings, job, &view);
-        view_free(&view);
-    }
+    else
+        code = render(settings, job, &view, &findings);
+    findings_free(&findings);
+    view_free(&view);
     backtraces_close(backtraces);
     symbols_close(symbols);
     return code;

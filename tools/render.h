@@ -5,19 +5,22 @@
 #ifndef TOOLS_RENDER_H
 #define TOOLS_RENDER_H
 
-#include "view.h"
+#include "findings.h"
 
 #include <stdio.h>
 
 enum render_part {
     PART_PEAK = 1u << 0,
     PART_LEAKS = 1u << 1,
-    PART_REST = 1u << 2, /* processes, totals, losses, notes */
+    PART_REST = 1u << 2, /* processes, findings, totals, losses, notes */
+    PART_FAILURES = 1u << 3,
+    PART_FRAGMENTATION = 1u << 4, /* with the map of the segments */
 };
 
 struct report {
     const struct job *job;
     const struct view *view;
+    const struct findings *findings;
     unsigned parts; /* enum render_part */
     enum view_by by;
     size_t top; /* rows a table shows; the rest is one more row */

@@ -5,6 +5,7 @@
 #include "columns.h"
 #include "reconcile.h"
 #include "render.h"
+#include "segment_map.h"
 #include "text.h"
 
 #include <jansson.h>
@@ -247,6 +248,114 @@ static json_t *reconciliation_json(const struct reconciliation *sum) {
     return json;
 }
 
+/* ---- fragmentation --------------------------------------------------------------------------- */
+
+static json_t *pools_json(const struct trace *trace, unsigned device) {
+    size_t count = trace_record_count(trace, TRACE_SECTION_POOLS);
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++) {
+        const struct trace_pool *pool = trace_record(trace, TRACE_SECTION_POOLS, i);
+        if (!pool || pool->device != device || pool->destroyed_ns)
+            continue;
+        struct pool_slack slack = fragmentation_pool(pool);
+        json_t *json = json_object();
+        json_object_set_new(json, "default", json_boolean(pool->flags & TRACE_POOL_DEFAULT));
+        json_object_set_new(json, "threshold_bytes",
+                            figure_if(pool->flags & TRACE_POOL_THRESHOLD_SET, pool->threshold));
+        json_object_set_new(json, "used_bytes", figure(pool->used_bytes));
+        json_object_set_new(json, "used_high_bytes", figure(pool->used_high_bytes));
+        json_object_set_new(json, "reserved_bytes", figure_if(slack.known, pool->reserved_bytes));
+        json_object_set_new(json, "slack_bytes", figure_if(slack.known, slack.slack_bytes));
+        json_object_set_new(json, "sampled_s", seconds_if(slack.known, pool->sampled_ns));
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+static json_t *virtual_json(const struct fragmentation *moment) {
+    if (!moment->virtual_known)
+        return json_null();
+    json_t *json = json_object();
+    json_object_set_new(json, "reserved_bytes", figure(moment->reserved_bytes));
+    json_object_set_new(json, "mapped_bytes", figure(moment->mapped_bytes));
+    json_object_set_new(json, "held_unmapped_bytes", figure(moment->held_unmapped_bytes));
+    json_object_set_new(json, "held_unmapped", figure(moment->held_unmapped));
+    return json;
+}
+
+static json_t *moment_json(const struct job_process *process, const struct fragmentation *moment) {
+    json_t *json = json_object();
+    bool holes = moment->holes_known;
+    json_object_set_new(json, "at", json_string(fragmentation_moments[moment->at]));
+    json_object_set_new(json, "time_s", seconds(moment->ns));
+    json_object_set_new(json, "rounding_waste_bytes",
+                        figure_if(moment->rounding_known, moment->rounding_waste_bytes));
+    json_object_set_new(json, "cached_bytes",
+                        moment->cached_known ? json_integer(moment->cached_bytes) : json_null());
+    json_object_set_new(json, "holes_bytes", figure_if(holes, moment->holes_bytes));
+    json_object_set_new(json, "holes", figure_if(holes, moment->holes));
+    json_object_set_new(json, "largest_hole_bytes", figure_if(holes, moment->largest_hole_bytes));
+    json_object_set_new(json, "external_ratio",
+                        holes ? json_real(moment->external_ratio) : json_null());
+    json_object_set_new(json, "request_bytes",
+                        figure_if(moment->request_bytes, moment->request_bytes));
+    json_object_set_new(json, "unusable_ratio",
+                        holes && moment->request_bytes ? json_real(moment->unusable_ratio)
+                                                       : json_null());
+    json_object_set_new(json, "pools", pools_json(process->trace, moment->device));
+    json_object_set_new(json, "virtual", virtual_json(moment));
+    return json;
+}
+
+static json_t *fragmentation_json(const struct job_process *process, const struct space *space) {
+    json_t *list = json_array();
+    for (size_t i = 0; space && i < space->moments.count; i++)
+        json_array_append_new(list, moment_json(process, &space->moments.list[i]));
+    return list;
+}
+
+/* ---- segments -------------------------------------------------------------------------------- */
+
+static json_t *id_of_site(const struct report *report, const struct job_process *process,
+                          uint32_t site) {
+    size_t index = (size_t)(process - report->job->processes);
+    const struct view_row *row = site == SITE_NONE ? NULL : view_row_of(report->view, index, site);
+    return row ? json_string(row->id) : json_null();
+}
+
+static json_t *segment_json(const struct report *report, const struct job_process *process,
+                            const struct arena *segment) {
+    json_t *json = json_object(), *blocks = json_array();
+    json_object_set_new(json, "address", figure(segment->address));
+    json_object_set_new(json, "bytes", figure(segment->bytes));
+    json_object_set_new(json, "used_bytes", figure(segment->used_bytes));
+    json_object_set_new(json, "site", id_of_site(report, process, segment->site));
+    for (size_t i = 0; i < segment->parts.count; i++) {
+        const struct block *block = &segment->parts.list[i];
+        json_t *one = json_object();
+        json_object_set_new(one, "address", figure(block->address));
+        json_object_set_new(one, "bytes", figure(block->bytes));
+        json_object_set_new(one, "site", id_of_site(report, process, block->site));
+        json_array_append_new(blocks, one);
+    }
+    json_object_set_new(json, "blocks", blocks);
+    return json;
+}
+
+static json_t *segments_json(const struct report *report, const struct job_process *process,
+                             const struct space *space) {
+    struct segment_map map;
+    if (!segment_map_build(process->profile, space->ordinal, process->duration_ns, &map))
+        return json_null();
+    json_t *json = json_object(), *list = json_array();
+    for (size_t i = 0; i < map.count; i++)
+        json_array_append_new(list, segment_json(report, process, &map.segments[i]));
+    json_object_set_new(json, "at", json_string(fragmentation_moments[map.at]));
+    json_object_set_new(json, "list", list);
+    segment_map_free(&map);
+    return json;
+}
+
 static json_t *process_device_json(const struct report *report, const struct job_process *process,
                                    unsigned ordinal) {
     const struct profile *profile = process->profile;
@@ -266,12 +375,21 @@ static json_t *process_device_json(const struct report *report, const struct job
     json_object_set_new(json, "tensor",
                         tensors ? ledger_json(profile, TRACE_LEDGER_TENSOR, ordinal) : json_null());
     struct reconciliation sum = reconcile(profile, ordinal);
+    const struct space *space =
+        findings_space(report->findings, (size_t)(process - report->job->processes), ordinal);
     json_object_set_new(json, "reconciliation", reconciliation_json(&sum));
     json_object_set_new(json, "untracked_bytes",
                         figure_if(sum.known[RECONCILE_UNTRACKED], sum.bytes[RECONCILE_UNTRACKED]));
     json_object_set_new(json, "reuse_rate",
                         sum.reuse_known ? json_real(sum.reuse_rate) : json_null());
-    json_object_set_new(json, "fragmentation", json_array());
+    json_object_set_new(json, "reuse_rate_last_third",
+                        space && space->late_reuse_known ? json_real(space->late_reuse_rate)
+                                                         : json_null());
+    json_object_set_new(json, "fragmentation", fragmentation_json(process, space));
+    json_object_set_new(json, "segments",
+                        report->parts & PART_FRAGMENTATION && space
+                            ? segments_json(report, process, space)
+                            : json_null());
     return json;
 }
 
@@ -299,29 +417,68 @@ static json_t *host_memory_json(const struct profile *profile) {
     return json;
 }
 
-static json_t *failure_json(const struct trace *trace, const struct trace_failure *failure) {
-    char call[256];
-    bool known = failure->flags & TRACE_FAILURE_FREE_KNOWN;
-    text_clean(call, sizeof call, trace_string(trace, failure->call));
-    json_t *json = json_object();
-    json_object_set_new(json, "time_s", seconds(failure->ns));
-    json_object_set_new(json, "call", text_or_null(call));
-    json_object_set_new(json, "code", json_integer(failure->code));
-    json_object_set_new(json, "request_bytes", figure(failure->request_bytes));
-    json_object_set_new(json, "free_bytes", figure_if(known, failure->free_bytes));
-    json_object_set_new(json, "verdict", json_null());
-    json_object_set_new(json, "handled", json_boolean(failure->flags & TRACE_FAILURE_HANDLED));
-    json_object_set_new(json, "site", json_null());
-    return json;
+static json_t *holders_json(const struct failure *failure) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < failure->holder_count; i++) {
+        json_t *holder = json_object();
+        json_object_set_new(holder, "site", json_string(failure->holders[i].row->id));
+        json_object_set_new(holder, "bytes", figure(failure->holders[i].bytes));
+        json_array_append_new(list, holder);
+    }
+    return list;
 }
 
-static json_t *failures_json(const struct trace *trace) {
+static json_t *failure_json(struct json_report *json, const struct trace *trace,
+                            const struct failure *failure) {
+    char call[256], id[SITE_ID_BYTES];
+    const struct trace_failure *record = failure->record;
+    text_clean(call, sizeof call, trace_string(trace, record->call));
+    backtrace_site_id(failure->backtrace, record->ledger, record->kind, false, id);
+    json_t *entry = json_object();
+    json_object_set_new(entry, "time_s", seconds(record->ns));
+    json_object_set_new(entry, "last_time_s", seconds(failure->ns));
+    json_object_set_new(entry, "call", text_or_null(call));
+    json_object_set_new(entry, "code", json_integer(record->code));
+    json_object_set_new(entry, "device", device_json(record->device));
+    json_object_set_new(entry, "request_bytes", figure(failure->request_bytes));
+    json_object_set_new(entry, "free_bytes", figure_if(failure->free_known, failure->free_bytes));
+    json_object_set_new(entry, "slack_bytes",
+                        figure_if(failure->slack_known, failure->slack_bytes));
+    json_object_set_new(entry, "verdict",
+                        failure->superseded ? json_null()
+                                            : json_string(verdict_names[failure->verdict]));
+    json_object_set_new(entry, "handled", json_boolean(failure->handled));
+    json_object_set_new(entry, "pretended", json_boolean(failure->pretended));
+    json_object_set_new(entry, "count", figure(failure->count));
+    json_object_set_new(entry, "retry_s", seconds_if(record->retry_ns, record->retry_ns));
+    json_object_set_new(entry, "freed_bytes", figure(record->freed_bytes));
+    json_object_set_new(entry, "site", json_string(id));
+    json_object_set_new(entry, "blame", blame_json(backtrace_blame(failure->backtrace)));
+    json_object_set_new(entry, "stack", stack_json(json, failure->backtrace));
+    json_object_set_new(entry, "held_at", text_or_null(failure->held_at));
+    json_object_set_new(entry, "holders", holders_json(failure));
+    return entry;
+}
+
+static json_t *failures_json(struct json_report *json, size_t process) {
+    const struct failures *failures = &json->report->findings->failures;
     json_t *list = json_array();
-    size_t count = trace_record_count(trace, TRACE_SECTION_FAILURES);
+    for (size_t i = 0; i < failures->count; i++)
+        if (failures->list[i].process == process)
+            json_array_append_new(list,
+                                  failure_json(json, json->report->job->processes[process].trace,
+                                               &failures->list[i]));
+    return list;
+}
+
+static json_t *pretended_json(const struct trace *trace) {
+    size_t count = trace_record_count(trace, TRACE_SECTION_NOTES);
+    json_t *list = json_array();
     for (size_t i = 0; i < count; i++) {
-        const struct trace_failure *failure = trace_record(trace, TRACE_SECTION_FAILURES, i);
-        if (failure)
-            json_array_append_new(list, failure_json(trace, failure));
+        const char *text = findings_pretended(trace, i);
+        char clean[1024];
+        if (text)
+            json_array_append_new(list, json_string(text_clean(clean, sizeof clean, text)));
     }
     return list;
 }
@@ -335,7 +492,8 @@ static json_t *losses_json(const struct trace_header *header) {
     return json;
 }
 
-static json_t *process_json(const struct report *report, size_t index) {
+static json_t *process_json(struct json_report *document, size_t index) {
+    const struct report *report = document->report;
     const struct job_process *process = &report->job->processes[index];
     const struct trace_header *header = process->header;
     json_t *json = json_object();
@@ -356,16 +514,73 @@ static json_t *process_json(const struct report *report, size_t index) {
         seconds_if(process->profile->end_of_work_ns, process->profile->end_of_work_ns));
     json_object_set_new(json, "devices", process_devices_json(report, process));
     json_object_set_new(json, "host_memory", host_memory_json(process->profile));
-    json_object_set_new(json, "failures", failures_json(process->trace));
+    json_object_set_new(json, "failures", failures_json(document, index));
+    json_object_set_new(json, "pretended", pretended_json(process->trace));
     json_object_set_new(json, "losses", losses_json(header));
     return json;
+}
+
+/* ---- findings -------------------------------------------------------------------------------- */
+
+static json_t *evidence_json(const struct finding *finding) {
+    json_t *json = json_object();
+    for (size_t i = 0; i < finding->evidence_count; i++) {
+        const struct evidence *evidence = &finding->evidence[i];
+        bool whole = evidence->unit == EVIDENCE_BYTES || evidence->unit == EVIDENCE_COUNT;
+        json_object_set_new(
+            json, evidence->key,
+            whole ? figure(evidence->value < 9e18 ? (uint64_t)evidence->value : INT64_MAX)
+                  : json_real(evidence->value));
+    }
+    return json;
+}
+
+static json_t *advice_json(const struct finding *finding) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < finding->advice_count; i++) {
+        json_t *advice = json_object();
+        json_object_set_new(advice, "text", json_string(finding->advice[i]->text));
+        json_object_set_new(advice, "source", json_string(finding->advice[i]->source));
+        json_array_append_new(list, advice);
+    }
+    return list;
+}
+
+static json_t *finding_json(const struct report *report, const struct finding *finding) {
+    json_t *json = json_object(), *sites = json_array();
+    for (size_t i = 0; i < finding->site_count; i++)
+        json_array_append_new(sites, json_string(finding->sites[i]));
+    json_object_set_new(json, "id", json_string(finding_ids[finding->id]));
+    json_object_set_new(json, "severity", json_string(severity_names[finding->severity]));
+    json_object_set_new(json, "certainty", json_real(finding->certainty));
+    json_object_set_new(json, "bytes", figure_if(finding->bytes, finding->bytes));
+    json_object_set_new(json, "process", figure(finding->process));
+    json_object_set_new(json, "device",
+                        finding->device == DEVICE_NONE
+                            ? json_null()
+                            : device_json(report->job->devices[finding->device].ordinal));
+    json_object_set_new(json, "text", json_string(finding->text));
+    json_object_set_new(json, "advice", advice_json(finding));
+    json_object_set_new(json, "sites", sites);
+    json_object_set_new(
+        json, "blame",
+        blame_json(finding->site_count ? backtrace_blame(finding->stacks[0]) : NULL));
+    json_object_set_new(json, "evidence", evidence_json(finding));
+    return json;
+}
+
+static json_t *findings_json(const struct report *report) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < report->findings->count; i++)
+        json_array_append_new(list, finding_json(report, &report->findings->list[i]));
+    return list;
 }
 
 bool render_json(const struct report *report, FILE *out) {
     struct json_report json = {.report = report, .frames = json_array(), .stacks = json_array()};
     json_t *root = json_object(), *processes = json_array();
     for (size_t i = 0; i < report->job->process_count; i++)
-        json_array_append_new(processes, process_json(report, i));
+        json_array_append_new(processes, process_json(&json, i));
     json_t *sites = sites_json(&json);
     json_object_set_new(root, "schema", json_string("cuheap-report/1"));
     json_object_set_new(root, "job", text_or_null(report->job->name));
@@ -373,7 +588,7 @@ bool render_json(const struct report *report, FILE *out) {
     json_object_set_new(root, "frames", json.frames);
     json_object_set_new(root, "stacks", json.stacks);
     json_object_set_new(root, "sites", sites);
-    json_object_set_new(root, "findings", json_array());
+    json_object_set_new(root, "findings", findings_json(report));
     bool ok = json_dumpf(root, out, JSON_INDENT(1)) == 0;
     fputc('\n', out);
     json_decref(root);

@@ -3,6 +3,7 @@
  * Called by cmd_report.c; one thread.
  */
 #include "columns.h"
+#include "finding_text.h"
 #include "reconcile.h"
 #include "site_table.h"
 #include "text.h"
@@ -469,34 +470,9 @@ static void print_state_notes(const struct painter *painter, const struct job_pr
     }
 }
 
-/* Pools in which frameworks hand out memory that nobody reports. */
-static void print_pool_notes(const struct painter *painter, bool *any) {
-    const struct view *view = painter->report->view;
-    for (size_t p = 0; p < framework_pool_count; p++) {
-        const struct framework_pool *pool = &framework_pools[p];
-        char line[384], size[TEXT_BYTES];
-        uint64_t bytes = 0;
-        for (size_t i = 0; i < view->site_count; i++)
-            if (view->sites[i].pool == pool)
-                bytes += view->sites[i].values[MEASURE_END_OF_WORK_BYTES];
-        if (!bytes)
-            continue;
-        bool variable = pool->variable != NULL;
-        snprintf(line, sizeof line,
-                 "%s held %s at end of work%s: what lies inside is not seen, and whether it leaks "
-                 "is not known; %s%s%s",
-                 pool->name, text_bytes(size, bytes),
-                 variable ? " as its pool" : ", as its pool unless the program has turned that off",
-                 variable ? "" : "it is turned off by ", pool->remedy,
-                 variable ? " shows it (cuheap run --see-through sets it)" : "");
-        print_note(painter, any, line);
-    }
-}
-
 static void print_notes(const struct painter *painter) {
     const struct job *job = painter->report->job;
     bool any = false;
-    print_pool_notes(painter, &any);
     for (size_t i = 0; i < job->process_count; i++) {
         const struct job_process *process = &job->processes[i];
         print_state_notes(painter, process, &any);
@@ -504,7 +480,8 @@ static void print_notes(const struct painter *painter) {
         for (size_t n = 0; n < count; n++) {
             const char *text = note_text(process, n);
             char clean[1024], line[1100];
-            if (!text || is_about_python(text)) /* which the head has told */
+            if (!text || is_about_python(text) || /* which the head has told */
+                findings_pretended(process->trace, n))
                 continue;
             snprintf(line, sizeof line, "pid %" PRIu32 ": %s", process->header->pid,
                      text_clean(clean, sizeof clean, text));
@@ -515,12 +492,18 @@ static void print_notes(const struct painter *painter) {
 
 static void print_overview(const struct painter *painter) {
     print_reconciliations(painter);
+    finding_text_findings(painter);
     print_sums(painter);
 }
 
 bool render_table(const struct report *report, FILE *out) {
     struct painter painter = {report, out};
     print_processes(&painter);
+    finding_text_pretended(&painter);
+    if (report->parts & PART_FAILURES)
+        finding_text_failures(&painter);
+    if ((report->parts & PART_FRAGMENTATION) && !finding_text_fragmentation(&painter))
+        return false;
     if (report->parts & PART_REST)
         print_overview(&painter);
     if ((report->parts & PART_PEAK) && !print_peaks(&painter))

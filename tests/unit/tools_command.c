@@ -3,6 +3,7 @@
  */
 #include "child.h"
 #include "command.h"
+#include "findings.h"
 #include "program.h"
 #include "trace_reader.h"
 
@@ -183,6 +184,21 @@ static void expect_in_page(const char *page, const struct option_table *options)
         cr_expect(strstr(text, wanted) || strstr(text, with_letter), "%s has no --%s", page,
                   options->rows[i].name);
     }
+}
+
+Test(command, the_report_page_explains_every_finding) {
+    if (access("tools/man", R_OK) != 0)
+        cr_skip_test("not run from the top of the source tree");
+    static char text[65536];
+    FILE *file = fopen("tools/man/cuheap-report.1", "re");
+    cr_assert_not_null(file);
+    size_t bytes = fread(text, 1, sizeof text - 1, file);
+    text[bytes] = '\0';
+    fclose(file);
+    char *section = strstr(text, ".Sh FINDINGS");
+    cr_assert_not_null(section);
+    for (unsigned i = 0; i < FINDING_LIMIT; i++)
+        cr_expect(strstr(section, finding_ids[i]), "no %s", finding_ids[i]);
 }
 
 Test(command, man_pages_explain_every_option) {

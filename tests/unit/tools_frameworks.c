@@ -169,6 +169,7 @@ static char *report(bool (*render)(const struct report *report, FILE *out)) {
     struct trace_error error = {0};
     struct job job;
     struct view view;
+    struct findings findings;
     char path[64], *paths[] = {path}, *text = NULL;
     size_t size;
     snprintf(path, sizeof path, "/tmp/cuheap-frameworks-%d.trace", (int)getpid());
@@ -179,15 +180,18 @@ static char *report(bool (*render)(const struct report *report, FILE *out)) {
     struct symbols *symbols = symbols_open(false);
     struct backtraces *backtraces = backtraces_open(symbols);
     cr_assert(view_build(&view, &job, backtraces, &(struct view_filter){0}));
+    cr_assert(findings_build(&view, backtraces, &findings));
     struct report all = {.job = &job,
                          .view = &view,
+                         .findings = &findings,
                          .parts = PART_PEAK | PART_LEAKS | PART_REST,
                          .by = BY_LINE,
                          .top = 10,
-                         .width = 200};
+                         .width = 1000};
     FILE *out = open_memstream(&text, &size);
     cr_assert(render(&all, out));
     fclose(out);
+    findings_free(&findings);
     view_free(&view);
     backtraces_close(backtraces);
     symbols_close(symbols);

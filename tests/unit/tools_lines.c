@@ -37,6 +37,7 @@ static struct job job;
 static struct symbols *symbols;
 static struct backtraces *backtraces;
 static struct view view;
+static struct findings findings;
 static struct report report;
 static char *text;
 static char folder[PATH_MAX];
@@ -57,6 +58,7 @@ static void set_up(void) {
 static void tear_down(void) {
     char command[PATH_MAX + 16];
     free(text);
+    findings_free(&findings);
     view_free(&view);
     backtraces_close(backtraces);
     symbols_close(symbols);
@@ -107,8 +109,10 @@ static void load(const struct view_filter *filter) {
     cr_assert(job_load(&job, "report", paths, 1, NULL, &error), "%s", error.text);
     unlink(path);
     cr_assert(view_build(&view, &job, backtraces, filter ? filter : &(struct view_filter){0}));
+    cr_assert(findings_build(&view, backtraces, &findings));
     report.job = &job;
     report.view = &view;
+    report.findings = &findings;
 }
 
 static const char *render(bool (*renderer)(const struct report *report, FILE *out),

@@ -23,6 +23,7 @@ static struct job job;
 static struct symbols *symbols;
 static struct backtraces *backtraces;
 static struct view view;
+static struct findings findings;
 static char path[2][64];
 static char *kept[64]; /* texts of a test, freed at its end */
 static unsigned kept_count;
@@ -62,6 +63,7 @@ static void set_up(void) {
 }
 
 static void tear_down(void) {
+    findings_free(&findings);
     view_free(&view);
     backtraces_close(backtraces);
     symbols_close(symbols);
@@ -89,14 +91,20 @@ static void load(unsigned processes, const struct view_filter *filter) {
         unlink(path[i]);
     cr_assert(loaded, "%s", error.text);
     cr_assert(view_build(&view, &job, backtraces, filter ? filter : &all));
+    cr_assert(findings_build(&view, backtraces, &findings));
 }
 
 static size_t width = 100;
 
 static char *render(bool (*renderer)(const struct report *report, FILE *out), unsigned parts,
                     size_t top) {
-    struct report report = {
-        .job = &job, .view = &view, .parts = parts, .by = BY_LINE, .top = top, .width = width};
+    struct report report = {.job = &job,
+                            .view = &view,
+                            .findings = &findings,
+                            .parts = parts,
+                            .by = BY_LINE,
+                            .top = top,
+                            .width = width};
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
