@@ -363,6 +363,13 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *memPool, int device) {
     return error ? error : CALL(cuDeviceGetDefaultMemPool, memPool, device);
 }
 
+/* The attributes have the driver's numbers. */
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value) {
+    cudaError_t error = ensure_context();
+
+    return error ? error : CALL(cuMemPoolSetAttribute, memPool, (int)attr, value);
+}
+
 /* ---- streams, copies, fills ---- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags) {

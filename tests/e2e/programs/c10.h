@@ -25,6 +25,7 @@ struct c10 {
     void (*report)(int form, void *address, int64_t bytes, uint64_t device);
     void (*report_oom)(int form, int64_t bytes, uint64_t device);
     void *(*segment)(size_t bytes);
+    void (*release)(void *segment);
     int *memory_reports, *oom_reports; /* that have reached its libc10 */
 };
 
@@ -44,6 +45,7 @@ static inline struct c10 c10_load(const char *path) {
         (void (*)(int, void *, int64_t, uint64_t))c10_find(handle, "c10_report"),
         (void (*)(int, int64_t, uint64_t))c10_find(handle, "c10_report_oom"),
         (void *(*)(size_t))c10_find(handle, "c10_segment"),
+        (void (*)(void *))c10_find(handle, "c10_release"),
         c10_find(handle, "c10_memory_reports"),
         c10_find(handle, "c10_oom_reports"),
     };

@@ -47,3 +47,9 @@ void *c10_segment(size_t bytes) {
     void *segment = NULL;
     return cudaMalloc(&segment, bytes) ? NULL : segment;
 }
+
+void c10_release(void *segment);
+void c10_release(void *segment) {
+    cudaFree(segment);
+    __asm__ volatile("");
+}
