@@ -17,12 +17,17 @@
 #define add_relaxed(p, v)      __atomic_fetch_add((p), (v), __ATOMIC_RELAXED)
 #define add_acq_rel(p, v)      __atomic_fetch_add((p), (v), __ATOMIC_ACQ_REL)
 #define or_relaxed(p, v)       __atomic_fetch_or((p), (v), __ATOMIC_RELAXED)
+#define and_relaxed(p, v)      __atomic_fetch_and((p), (v), __ATOMIC_RELAXED)
 #define exchange_relaxed(p, v) __atomic_exchange_n((p), (v), __ATOMIC_RELAXED)
 
 /* On failure *expected holds what was found, read with acquire order. */
 #define cas_acq_rel(p, expected, desired)                                                          \
     __atomic_compare_exchange_n((p), (expected), (desired), false, __ATOMIC_ACQ_REL,               \
                                 __ATOMIC_ACQUIRE)
+
+/* What is stored before it is seen by whoever sees a store after it. */
+#define fence_release() __atomic_thread_fence(__ATOMIC_RELEASE)
+#define fence_acquire() __atomic_thread_fence(__ATOMIC_ACQUIRE)
 
 /*
  * Adds without a locked instruction: only for fields that one writer at a time changes (under a

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "limits.h"
+
 #define PREFIX "CUHEAP_"
 
 struct config config;
@@ -162,21 +164,24 @@ static bool read_mode(const char *value) {
     return true;
 }
 
-/* Read by limits, which asks for it when it is built in; named here so that it is not "unknown". */
-static bool read_elsewhere(const char *value) {
-    (void)value;
-    return true;
-}
-
 static const struct {
     const char *name;
     bool (*read)(const char *value); /* false: not understood, the default holds */
 } variables[] = {
-    {"OUT", read_out},           {"RUN", read_run},         {"STACKS", read_stacks},
-    {"DEPTH", read_depth},       {"HISTORY", read_history}, {"MAX_SIZE", read_max_size},
-    {"CHILDREN", read_children}, {"RANKS", read_ranks},     {"EXE", read_exe},
-    {"MODE", read_mode},         {"CMDLINE", read_cmdline}, {"OFF", read_off},
-    {"LIMIT", read_elsewhere},   {"FAIL", read_elsewhere},
+    {"OUT", read_out},
+    {"RUN", read_run},
+    {"STACKS", read_stacks},
+    {"DEPTH", read_depth},
+    {"HISTORY", read_history},
+    {"MAX_SIZE", read_max_size},
+    {"CHILDREN", read_children},
+    {"RANKS", read_ranks},
+    {"EXE", read_exe},
+    {"MODE", read_mode},
+    {"CMDLINE", read_cmdline},
+    {"OFF", read_off},
+    {"LIMIT", limits_read_capacity},
+    {"FAIL", limits_read_choice},
 };
 
 #define VARIABLES (sizeof variables / sizeof *variables)
@@ -208,6 +213,7 @@ void config_read(void) {
         .mode = 0600,
         .children = true,
     };
+    limits_reset();
     for (size_t i = 0; i < VARIABLES; i++) {
         char name[32] = PREFIX;
         strcpy(name + sizeof PREFIX - 1, variables[i].name);

@@ -121,7 +121,7 @@ void contexts_made(struct record_call *call, CUresult code, const CUcontext *con
     if (code == CUDA_SUCCESS)
         hold(call, *context, device, flags);
     else
-        record_failed_call(call, 0, code, 0);
+        failures_call(call, 0, code, 0);
 }
 
 void contexts_attached(struct record_call *call, CUresult code, const CUcontext *context) {

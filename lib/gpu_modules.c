@@ -35,7 +35,7 @@ void gpu_modules_loaded(struct record_call *call, CUresult code, enum trace_gpu_
     int saved = errno;
     struct trace_gpu_module *module = NULL;
     if (code != CUDA_SUCCESS)
-        record_failed_call(call, 0, code, 0);
+        failures_call(call, 0, code, 0);
     else
         module = new_record(recorder);
     if (module) {

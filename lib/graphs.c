@@ -134,7 +134,7 @@ void graphs_node(struct record_call *call, CUresult code, CUgraph graph, CUdevic
     struct recorder *recorder = call->recorder;
     int saved = errno;
     if (code != CUDA_SUCCESS) {
-        record_failed_block(call, TRACE_KIND_GRAPH, device, code, bytes);
+        failures_block(call, TRACE_KIND_GRAPH, device, code, bytes);
     } else {
         struct trace_site *site =
             record_site(call, TRACE_KIND_GRAPH, device, trace_now(&recorder->trace));
@@ -159,7 +159,7 @@ void graphs_alloc_node(struct record_call *call, CUresult code, CUgraph graph,
 void graphs_free_node(struct record_call *call, CUresult code, CUgraph graph, CUdeviceptr address) {
     struct graph_node from = {.frees = true, .graph = (uintptr_t)graph, .address = address};
     if (code != CUDA_SUCCESS)
-        record_failed_free(call, code);
+        failures_free(call, code);
     else if (address)
         add_node(call, &from);
 }
@@ -221,7 +221,7 @@ void graphs_instantiated(struct record_call *call, CUresult code, CUgraph graph,
                          const CUgraphExec *exec) {
     struct graphs *graphs = &call->recorder->graphs;
     if (code != CUDA_SUCCESS) {
-        record_failed_call(call, TRACE_KIND_GRAPH, code, 0);
+        failures_call(call, TRACE_KIND_GRAPH, code, 0);
         return;
     }
     struct graph_node *node;
@@ -302,7 +302,7 @@ void graphs_launched(struct record_call *call, CUresult code, CUgraphExec exec) 
             back_with_memory(recorder, node);
     }
     if (any && code != CUDA_SUCCESS)
-        record_failed_call(call, TRACE_KIND_GRAPH, code, 0);
+        failures_call(call, TRACE_KIND_GRAPH, code, 0);
     errno = saved;
 }
 

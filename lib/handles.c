@@ -99,7 +99,7 @@ static void finish(struct record_call *call, CUresult code, unsigned space, uint
     if (!call->known)
         trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
     if (code != CUDA_SUCCESS)
-        record_failed_free(call, code);
+        failures_free(call, code);
     if (call->known && code == CUDA_SUCCESS)
         confirm(recorder, space, key);
     else if (call->known)
@@ -112,6 +112,16 @@ static bool on_device(const CUmemAllocationProp *properties) {
     return properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
+bool handles_decide(struct record_call *call, uint64_t bytes,
+                    const CUmemAllocationProp *properties) {
+    if (!properties) /* the driver's to refuse */
+        return false;
+    return on_device(properties)
+               ? limits_decide(call, TRACE_KIND_VMM,
+                               record_device(call->recorder, properties->location.id), bytes)
+               : limits_decide(call, TRACE_KIND_HOST, TRACE_DEVICE_HOST, bytes);
+}
+
 void handles_created(struct record_call *call, CUresult code,
                      const CUmemGenericAllocationHandle *handle, uint64_t bytes,
                      const CUmemAllocationProp *properties) {
@@ -119,10 +129,10 @@ void handles_created(struct record_call *call, CUresult code,
     if (code != CUDA_SUCCESS) {
         /* The driver may have refused because there are no properties. */
         bool known = properties && on_device(properties);
-        record_failed_block(call, TRACE_KIND_VMM,
-                            known ? record_device(call->recorder, properties->location.id)
-                                  : (uint16_t)TRACE_DEVICE_UNKNOWN,
-                            code, bytes);
+        failures_block(call, TRACE_KIND_VMM,
+                       known ? record_device(call->recorder, properties->location.id)
+                             : (uint16_t)TRACE_DEVICE_UNKNOWN,
+                       code, bytes);
     } else {
         introduce(call->recorder, TRACE_SPACE_VMM, *handle, 0);
         struct record_block block = {
@@ -141,7 +151,7 @@ void handles_created(struct record_call *call, CUresult code,
 void handles_imported(struct record_call *call, CUresult code,
                       const CUmemGenericAllocationHandle *handle) {
     if (code != CUDA_SUCCESS) {
-        record_failed_call(call, TRACE_KIND_IMPORTED, code, 0);
+        failures_call(call, TRACE_KIND_IMPORTED, code, 0);
         return;
     }
     if (refer(call->recorder, TRACE_SPACE_VMM, *handle, REFERENCE))
@@ -153,7 +163,7 @@ void handles_imported(struct record_call *call, CUresult code,
 void handles_multicast(struct record_call *call, CUresult code,
                        const CUmemGenericAllocationHandle *handle) {
     if (code != CUDA_SUCCESS)
-        record_failed_call(call, TRACE_KIND_VMM, code, 0);
+        failures_call(call, TRACE_KIND_VMM, code, 0);
     else
         introduce(call->recorder, TRACE_SPACE_VMM, *handle, 0);
 }
@@ -256,7 +266,7 @@ void handles_mapped(struct record_call *call, CUresult code, CUdeviceptr address
                                 .handle = handle,
                                 .offset = offset};
     if (code != CUDA_SUCCESS)
-        record_failed_call(call, TRACE_KIND_VMM, code, bytes);
+        failures_call(call, TRACE_KIND_VMM, code, bytes);
     else if (add_range(call, HANDLES_SPACE_MAPPING, &range))
         refer(call->recorder, TRACE_SPACE_VMM, handle, MAPPING);
     if (code == CUDA_SUCCESS)
@@ -307,7 +317,7 @@ void handles_unmap_end(struct record_call *call, CUresult code, CUdeviceptr addr
     if (!call->known)
         trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
     if (code != CUDA_SUCCESS)
-        record_failed_free(call, code);
+        failures_free(call, code);
     for (uint64_t done = 0; done < bytes;) {
         struct table_mark mark = mapping_at(recorder, address + done, true);
         if (!mark.slot || !mark.bytes)
@@ -327,14 +337,14 @@ void handles_unmap_end(struct record_call *call, CUresult code, CUdeviceptr addr
 
 void handles_access_set(struct record_call *call, CUresult code, uint64_t bytes) {
     if (code != CUDA_SUCCESS)
-        record_failed_call(call, TRACE_KIND_VMM, code, bytes);
+        failures_call(call, TRACE_KIND_VMM, code, bytes);
 }
 
 void handles_reserved(struct record_call *call, CUresult code, const CUdeviceptr *address,
                       uint64_t bytes) {
     int saved = errno;
     if (code != CUDA_SUCCESS) {
-        record_failed_call(call, TRACE_KIND_VMM, code, bytes);
+        failures_call(call, TRACE_KIND_VMM, code, bytes);
     } else {
         struct trace_range range = {.type = TRACE_RANGE_RESERVATION,
                                     .device = TRACE_DEVICE_UNKNOWN,
@@ -359,7 +369,7 @@ void handles_unreserve_end(struct record_call *call, CUresult code, CUdeviceptr 
     if (!call->known)
         trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
     if (code != CUDA_SUCCESS)
-        record_failed_free(call, code);
+        failures_free(call, code);
     if (mark.slot && code != CUDA_SUCCESS)
         table_unmark(&mark);
     else if (mark.slot && table_erase(&mark))
@@ -376,7 +386,7 @@ static uint64_t ipc_key(CUdeviceptr address, uint16_t context) {
 
 void handles_opened(struct record_call *call, CUresult code, const CUdeviceptr *address) {
     if (code != CUDA_SUCCESS) {
-        record_failed_call(call, TRACE_KIND_IMPORTED, code, 0);
+        failures_call(call, TRACE_KIND_IMPORTED, code, 0);
         return;
     }
     uint16_t context = contexts_current(call->recorder);

@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "cuda_abi.h"
+#include "limits.h"
 #include "reuse.h"
 #include "table.h"
 #include "trace_writer.h"
@@ -47,6 +48,15 @@ uint32_t handles_note(struct recorder *recorder, enum handles_space space, uint6
                       uint32_t ref);
 
 /* ---- physical memory ------------------------------------------------------------------------- */
+
+/* Before the driver is asked: is it to fail? */
+bool handles_decide(struct record_call *call, uint64_t bytes,
+                    const CUmemAllocationProp *properties);
+
+static inline bool handles_refuse(struct record_call *call, uint64_t bytes,
+                                  const CUmemAllocationProp *properties) {
+    return __builtin_expect(limits_active, 0) && handles_decide(call, bytes, properties);
+}
 
 void handles_created(struct record_call *call, CUresult code,
                      const CUmemGenericAllocationHandle *handle, uint64_t bytes,

@@ -19,12 +19,14 @@
             return CUDA_ERROR_STUB_LIBRARY;                                                        \
         if (!record_enter(&call, CALLER_REGISTERS()))                                              \
             return real args;                                                                      \
-        CUresult rc = real args;                                                                   \
+        CUresult rc = limits_refuse(&call, TRACE_KIND_##kind, RECORD_DEVICE_CURRENT, request)      \
+                          ? CUDA_ERROR_OUT_OF_MEMORY                                               \
+                          : real args;                                                             \
         call.row = ROW_##symbol;                                                                   \
         if (rc == CUDA_SUCCESS)                                                                    \
             record_alloc(&call, TRACE_KIND_##kind, TRACE_SPACE_##space, key, bytes);               \
         else                                                                                       \
-            record_failed_alloc(&call, TRACE_KIND_##kind, rc, request);                            \
+            failures_alloc(&call, TRACE_KIND_##kind, rc, request);                                 \
         record_leave();                                                                            \
         return rc;                                                                                 \
     }
@@ -48,7 +50,7 @@
 
 #define NOTHING ((void)0)
 
-#define CALL(symbol, params, args, before, after)                                                  \
+#define TAKE(symbol, params, args, before, refuse, after)                                          \
     EXPORT CUresult symbol params;                                                                 \
     EXPORT CUresult symbol params {                                                                \
         CUresult(*real) params = resolve_real(ROW_##symbol);                                       \
@@ -59,9 +61,22 @@
             return real args;                                                                      \
         call.row = ROW_##symbol;                                                                   \
         before;                                                                                    \
-        CUresult rc = real args;                                                                   \
+        CUresult rc = refuse ? CUDA_ERROR_OUT_OF_MEMORY : real args;                               \
         after;                                                                                     \
         record_leave();                                                                            \
+        return rc;                                                                                 \
+    }
+
+#define CALL(symbol, params, args, before, after) TAKE(symbol, params, args, before, false, after)
+
+#define ANSWER(symbol, params, args, after)                                                        \
+    EXPORT CUresult symbol params;                                                                 \
+    EXPORT CUresult symbol params {                                                                \
+        CUresult(*real) params = resolve_real(ROW_##symbol);                                       \
+        if (!real)                                                                                 \
+            return CUDA_ERROR_STUB_LIBRARY;                                                        \
+        CUresult rc = real args;                                                                   \
+        after;                                                                                     \
         return rc;                                                                                 \
     }
 

@@ -348,6 +348,11 @@ static void add_notes(struct trace_writer *trace) {
         strncat(text, config.unknown, CONFIG_TEXT);
         trace_note(trace, TRACE_NOTE_WARNING, 0, text);
     }
+    if (limits_active) {
+        char text[2 * LIMITS_TEXT + 128];
+        limits_note(text, sizeof text);
+        trace_note(trace, TRACE_NOTE_WARNING, 0, text);
+    }
     if (forked)
         trace_note(trace, TRACE_NOTE_INFO, 0,
                    "this process was forked without exec: code that its parent had not met may be "

@@ -143,13 +143,25 @@ static void sample_at_peak(struct recorder *recorder, uint16_t number) {
     sample(recorder, pool);
 }
 
+bool pools_decide(struct record_call *call, uint64_t bytes, CUmemoryPool handle) {
+    int saved = errno;
+    uint16_t device = record_device_if_known(call->recorder);
+    uint16_t number = handle ? known(call, handle) : current_of(call, device);
+    const struct pool *pool = number ? &call->recorder->pools.pools[number - 1] : NULL;
+    /* What is captured takes no memory yet. */
+    bool refused = !call->capturing &&
+                   limits_decide(call, pool ? (enum trace_kind)pool->kind : TRACE_KIND_POOL,
+                                 pool ? pool->device : device, bytes);
+    errno = saved;
+    return refused;
+}
+
 void pools_allocated(struct record_call *call, CUresult code, const CUdeviceptr *address,
                      uint64_t bytes, CUmemoryPool handle) {
     struct recorder *recorder = call->recorder;
     int saved = errno;
     if (code != CUDA_SUCCESS) {
-        record_failed_alloc(call, call->capturing ? TRACE_KIND_GRAPH : TRACE_KIND_POOL, code,
-                            bytes);
+        failures_alloc(call, call->capturing ? TRACE_KIND_GRAPH : TRACE_KIND_POOL, code, bytes);
         return;
     }
     if (!*address) /* of 0 bytes: see record_alloc */
@@ -202,7 +214,7 @@ void pools_created(struct record_call *call, CUresult code, const CUmemoryPool *
                    const CUmemPoolProps *properties) {
     int saved = errno;
     if (code != CUDA_SUCCESS) {
-        record_failed_call(call, TRACE_KIND_POOL, code, 0);
+        failures_call(call, TRACE_KIND_POOL, code, 0);
     } else {
         uint8_t kind = kind_of(properties);
         uint16_t device = TRACE_DEVICE_HOST;
@@ -218,7 +230,7 @@ void pools_created(struct record_call *call, CUresult code, const CUmemoryPool *
 void pools_imported(struct record_call *call, CUresult code, const CUmemoryPool *pool) {
     int saved = errno;
     if (code != CUDA_SUCCESS)
-        record_failed_call(call, TRACE_KIND_IMPORTED, code, 0);
+        failures_call(call, TRACE_KIND_IMPORTED, code, 0);
     else
         add(call, (uintptr_t)*pool, record_device_if_known(call->recorder), TRACE_KIND_POOL,
             TRACE_POOL_IMPORTED);
@@ -246,7 +258,7 @@ void pools_destroyed(struct record_call *call, CUresult code, CUmemoryPool handl
     uint16_t number = (uint16_t)call->key;
     struct pool *pool = number ? &pools->pools[number - 1] : NULL;
     if (code != CUDA_SUCCESS)
-        record_failed_call(call, TRACE_KIND_POOL, code, 0);
+        failures_call(call, TRACE_KIND_POOL, code, 0);
     if (pool && code != CUDA_SUCCESS)
         store_release(&pool->handle, (uint64_t)(uintptr_t)handle);
     if (!pool || code != CUDA_SUCCESS)

@@ -16,6 +16,7 @@
 #include "cuda_abi.h"
 #include "cuheap/trace_format.h"
 #include "graphs.h"
+#include "limits.h"
 
 #define POOLS_MAX 256 /* at one time */
 
@@ -41,6 +42,13 @@ struct pools {
 /* cuMemAllocAsync has returned; `pool` NULL: the device's current one. */
 void pools_allocated(struct record_call *call, CUresult code, const CUdeviceptr *address,
                      uint64_t bytes, CUmemoryPool pool);
+
+/* Before the driver is asked: is it to fail? */
+bool pools_decide(struct record_call *call, uint64_t bytes, CUmemoryPool pool);
+
+static inline bool pools_refuse(struct record_call *call, uint64_t bytes, CUmemoryPool pool) {
+    return __builtin_expect(limits_active, 0) && pools_decide(call, bytes, pool);
+}
 
 /* A block of that pool was booked, or its end. */
 void pools_take(struct pools *pools, uint16_t number, uint64_t bytes);

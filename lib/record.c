@@ -42,6 +42,7 @@ static struct trace_slot *more_slots(void *owner, uint32_t count) {
 bool record_init(struct recorder *recorder, uint32_t stacks, uint32_t depth) {
     struct trace_writer *trace = &recorder->trace;
     recorder->want_stacks = stacks;
+    recorder->attention = limits_active;
     return table_init(&recorder->table, FIRST_SLOTS, more_slots, trace) &&
            modules_init(&recorder->modules, trace) && sites_init(&recorder->sites, trace) &&
            stacks_init(&recorder->stacks, trace, &recorder->modules, depth) &&
@@ -131,7 +132,7 @@ uint16_t record_device_if_known(struct recorder *recorder) {
     return TRACE_DEVICE_UNKNOWN;
 }
 
-static uint16_t current_device(struct recorder *recorder) {
+uint16_t record_current_device(struct recorder *recorder) {
     uint16_t device = record_device_if_known(recorder);
     if (device == TRACE_DEVICE_UNKNOWN)
         trace_lose(&recorder->trace, TRACE_LOSS_DEVICE_UNKNOWN, 1);
@@ -156,12 +157,27 @@ struct stack_refs record_stack(struct record_call *call, uint64_t ns) {
 /* ---- books
  * ---------------------------------------------------------------------------------------- */
 
+/* Whoever follows each block: rare, so apart from the path of all others. */
+static __attribute__((noinline, cold)) void
+tell_taken(struct recorder *recorder, const struct trace_site *site, uint64_t bytes, uint64_t ns) {
+    limits_took(recorder, site, bytes);
+    failures_took(recorder, site, bytes, ns);
+}
+
+static __attribute__((noinline, cold)) void
+tell_given(struct recorder *recorder, const struct trace_site *site, uint64_t bytes) {
+    limits_gave(recorder, site, bytes);
+    failures_gave(recorder, site, bytes);
+}
+
 static void book_free(struct recorder *recorder, uint32_t site_ref, uint64_t bytes, uint16_t pool,
                       uint64_t ns) {
     struct site_event event = {ns, bytes, false};
     sites_change(&recorder->sites, trace_at(&recorder->trace, site_ref), &event);
     if (pool)
         pools_give(&recorder->pools, pool, bytes);
+    if (__builtin_expect(load_relaxed(&recorder->attention), 0))
+        tell_given(recorder, trace_at(&recorder->trace, site_ref), bytes);
 }
 
 void record_erase(struct recorder *recorder, const struct table_mark *mark, uint64_t ns) {
@@ -189,6 +205,8 @@ void record_publish(struct recorder *recorder, struct trace_site *site, struct t
     sites_change(&recorder->sites, site, &event);
     if (entry->pool)
         pools_take(&recorder->pools, entry->pool, entry->bytes);
+    if (__builtin_expect(load_relaxed(&recorder->attention), 0))
+        tell_taken(recorder, site, entry->bytes, ns);
 }
 
 /*
@@ -250,7 +268,7 @@ void record_block(struct record_call *call, const struct record_block *block) {
     int saved = errno;
     uint64_t ns = trace_now(&recorder->trace);
     uint16_t device =
-        block->device == RECORD_DEVICE_CURRENT ? current_device(recorder) : block->device;
+        block->device == RECORD_DEVICE_CURRENT ? record_current_device(recorder) : block->device;
     struct trace_site *site = record_site(call, block->kind, device, ns);
     struct table_entry entry = {
         .address = block->address,
@@ -297,7 +315,7 @@ void record_exported(struct record_call *call, CUresult code, enum trace_space s
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static uint16_t tensor_device(int device) {
+uint16_t record_tensor_device(int device) {
     return device < TRACE_DEVICES ? (uint16_t)device : (uint16_t)TRACE_DEVICE_UNKNOWN;
 }
 
@@ -333,7 +351,7 @@ void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, i
     struct site_key key = {
         .ledger = TRACE_LEDGER_TENSOR,
         .kind = TRACE_KIND_TENSOR,
-        .device = tensor_device(device),
+        .device = record_tensor_device(device),
         .native_stack = stack.native,
         .python_stack = stack.python,
     };
@@ -361,7 +379,7 @@ void record_free_end(struct record_call *call, uint64_t address, CUresult code) 
     if (address && !mark->slot)
         trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
     if (address && code != CUDA_SUCCESS)
-        record_failed_free(call, code);
+        failures_free(call, code);
     /* Superseded in either case: handed out again meanwhile, so that the driver did free it,
        whatever it returned; whoever got it has booked that. */
     if (mark->slot && code != CUDA_SUCCESS)
@@ -371,129 +389,7 @@ void record_free_end(struct record_call *call, uint64_t address, CUresult code) 
     errno = saved;
 }
 
-/* ---- failures, contexts, marks
- * ---------------------------------------------------------------------- */
-
-static uint32_t call_name(struct recorder *recorder, unsigned row, const char *name) {
-    uint32_t ref = load_relaxed(&recorder->row_names[row]);
-    if (!ref) {
-        ref = trace_add_string(&recorder->trace, name);
-        store_relaxed(&recorder->row_names[row], ref);
-    }
-    return ref;
-}
-
-static void fill_failure(struct record_call *call, struct trace_failure *failure,
-                         const struct trace_failure *what) {
-    *failure = *what;
-    failure->ns = trace_now(&call->recorder->trace);
-    struct stack_refs stack = record_stack(call, failure->ns);
-    failure->native_stack = stack.native;
-    failure->python_stack = stack.python;
-    store_release(&failure->state, 1u); /* pairs with the reader */
-}
-
-static struct trace_failure *new_failure(struct recorder *recorder) {
-    struct trace_failure *failure =
-        trace_append(&recorder->trace, TRACE_SECTION_FAILURES, sizeof *failure, sizeof *failure);
-    if (!failure)
-        trace_lose(&recorder->trace, TRACE_LOSS_RATE_LIMITED, 1);
-    return failure;
-}
-
-/* Takes a copy of `what` into the trace, with time and stack; or counts it. */
-static void add_failure(struct record_call *call, const struct trace_failure *what) {
-    struct recorder *recorder = call->recorder;
-    struct trace_failure *failure = NULL;
-    trace_count(&recorder->trace, TRACE_COUNTER_FAILED_ALLOCS, what->ledger == TRACE_LEDGER_DRIVER);
-    if (add_relaxed(&recorder->failures, 1) < RECORD_FAILURES)
-        failure = new_failure(recorder);
-    else
-        trace_lose(&recorder->trace, TRACE_LOSS_RATE_LIMITED, 1);
-    if (failure)
-        fill_failure(call, failure, what);
-}
-
-void record_failed_block(struct record_call *call, enum trace_kind kind, uint16_t device,
-                         CUresult code, uint64_t request) {
-    int saved = errno;
-    struct trace_failure failure = {
-        .call = call_name(call->recorder, call->row, resolve_names[call->row]),
-        .code = code,
-        .ledger = TRACE_LEDGER_DRIVER,
-        .kind = (uint8_t)kind,
-        .device = device,
-        .request_bytes = request,
-    };
-    add_failure(call, &failure);
-    if (code == CUDA_ERROR_OUT_OF_MEMORY)
-        pools_sample_all(call->recorder);
-    errno = saved;
-}
-
-void record_failed_alloc(struct record_call *call, enum trace_kind kind, CUresult code,
-                         uint64_t request) {
-    int saved = errno;
-    record_failed_block(
-        call, kind, is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : current_device(call->recorder),
-        code, request);
-    errno = saved;
-}
-
-/* One record for each call and code: a program that tries for ever does not hide what matters. */
-void record_failed_call(struct record_call *call, enum trace_kind kind, CUresult code,
-                        uint64_t bytes) {
-    struct recorder *recorder = call->recorder;
-    int saved = errno;
-    struct trace_failure what = {
-        .call = call_name(recorder, call->row, resolve_names[call->row]),
-        .code = code,
-        .ledger = TRACE_LEDGER_DRIVER,
-        .kind = (uint8_t)kind,
-        .device = is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : record_device_if_known(recorder),
-        .request_bytes = bytes,
-    };
-    for (int i = 0; i < RECORD_REFUSALS; i++) {
-        struct trace_failure *known =
-            load_acquire(&recorder->refusals[i]); /* pairs with the swap */
-        if (known && (known->call != what.call || known->code != code))
-            continue;
-        struct trace_failure *none = NULL, *mine = known ? NULL : new_failure(recorder);
-        if (mine) {
-            fill_failure(call, mine, &what);
-            cas_acq_rel(&recorder->refusals[i], &none, mine);
-        } else if (known) {
-            add_relaxed(&known->repeats, 1);
-        }
-        errno = saved;
-        return;
-    }
-    trace_lose(&recorder->trace, TRACE_LOSS_RATE_LIMITED, 1);
-    errno = saved;
-}
-
-/* Frees during the driver's shutdown fail in every program that leaves them to destructors. */
-void record_failed_free(struct record_call *call, CUresult code) {
-    trace_lose(&call->recorder->trace, TRACE_LOSS_FAILED_FREES, 1);
-    if (code != CUDA_ERROR_DEINITIALIZED)
-        record_failed_call(call, 0, code, call->mark.bytes);
-}
-
-void record_failed_tensor(struct record_call *call, const char *name, uint64_t request,
-                          int device) {
-    int saved = errno;
-    struct trace_failure failure = {
-        .flags = TRACE_FAILURE_FRAMEWORK,
-        .call = call_name(call->recorder, ROW_COUNT, name),
-        .code = CUDA_ERROR_OUT_OF_MEMORY,
-        .ledger = TRACE_LEDGER_TENSOR,
-        .kind = TRACE_KIND_TENSOR,
-        .device = tensor_device(device),
-        .request_bytes = request,
-    };
-    add_failure(call, &failure);
-    errno = saved;
-}
+/* ---- marks ----------------------------------------------------------------------------------- */
 
 void record_mark(struct recorder *recorder, const char *name) {
     struct trace_writer *trace = &recorder->trace;

@@ -16,9 +16,11 @@
 
 #include "contexts.h"
 #include "cuda_abi.h"
+#include "failures.h"
 #include "gpu_modules.h"
 #include "graphs.h"
 #include "handles.h"
+#include "limits.h"
 #include "modules.h"
 #include "pools.h"
 #include "python.h"
@@ -29,8 +31,6 @@
 #include "trace_writer.h"
 #include "unwind.h"
 
-#define RECORD_FAILURES       64 /* allocations, recorded one by one; further ones are counted */
-#define RECORD_REFUSALS       32 /* other calls: one for each call and code, with repeats */
 #define RECORD_DEVICE_CURRENT 0xfffdu /* of struct record_block: the current context's */
 
 /* All that belongs to one process's trace. */
@@ -46,10 +46,10 @@ struct recorder {
     struct pools pools;
     struct graphs graphs;
     struct gpu_modules gpu_modules;
-    struct trace_failure *refusals[RECORD_REFUSALS];
-    uint32_t row_names[ROW_COUNT + 1]; /* string refs; the last one: the framework's report */
+    struct failures failures;
+    struct limits limits;
     uint32_t driver_known;
-    uint32_t failures;
+    uint32_t attention;   /* who follows each block: open watches of failures; 1 for limits */
     uint32_t want_stacks; /* CONFIG_STACKS_ bits */
 };
 
@@ -92,17 +92,6 @@ void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_spa
 
 void record_block(struct record_call *call, const struct record_block *block);
 
-/* The driver refused `request` bytes with this code. */
-void record_failed_alloc(struct record_call *call, enum trace_kind kind, CUresult code,
-                         uint64_t request);
-void record_failed_block(struct record_call *call, enum trace_kind kind, uint16_t device,
-                         CUresult code, uint64_t request);
-
-/* It refused something that is not an allocation of memory, or a free. */
-void record_failed_call(struct record_call *call, enum trace_kind kind, CUresult code,
-                        uint64_t bytes);
-void record_failed_free(struct record_call *call, CUresult code);
-
 /* Before and after the driver is asked to free. */
 void record_free_begin(struct record_call *call, enum trace_space space, uint64_t address);
 void record_free_end(struct record_call *call, uint64_t address, CUresult code);
@@ -111,10 +100,11 @@ void record_free_end(struct record_call *call, uint64_t address, CUresult code);
 void record_exported(struct record_call *call, CUresult code, enum trace_space space,
                      uint64_t address);
 
-/* The framework handed out a tensor, took one back, found no memory for one. No driver calls. */
+/* The framework handed out a tensor, took one back. No driver calls. */
 void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, int device);
 void record_tensor_free(struct record_call *call, uint64_t address);
-void record_failed_tensor(struct record_call *call, const char *name, uint64_t request, int device);
+/* Its number for a device as the trace names devices. */
+uint16_t record_tensor_device(int device);
 
 /* ---- for the modules that know one kind of memory -------------------------------------------- */
 
@@ -131,6 +121,8 @@ struct stack_refs record_stack(struct record_call *call, uint64_t ns);
 uint16_t record_device(struct recorder *recorder, CUdevice ordinal);
 /* The current context's; no context is no loss here. */
 uint16_t record_device_if_known(struct recorder *recorder);
+/* The same; none is counted. */
+uint16_t record_current_device(struct recorder *recorder);
 
 /* The site of this call for a kind of memory; NULL: no room. */
 struct trace_site *record_site(struct record_call *call, enum trace_kind kind, uint16_t device,

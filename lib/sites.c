@@ -7,12 +7,6 @@
 
 #define MEETING_SPINS 64 /* tries for a site's version before the change is left for the other */
 
-static const uint8_t group_of[TRACE_KIND_LIMIT] = {
-#define X(number, name, text, group) [number] = TRACE_GROUP_##group,
-    TRACE_KINDS(X)
-#undef X
-};
-
 static uint64_t key_hash(const struct site_key *key) {
     uint64_t x = (uint64_t)key->native_stack << 32 | key->python_stack;
     x ^= ((uint64_t)key->ledger << 24 | (uint64_t)key->kind << 16 | key->device) *
@@ -186,7 +180,7 @@ static struct trace_total *add_total(struct sites *sites, struct trace_total **p
         return NULL;
     }
     total->ledger = site->ledger;
-    total->group = group_of[site->kind];
+    total->group = sites_group(site->kind);
     total->device = site->device;
     struct trace_total *none = NULL;
     /* Two threads may both make it: the loser's record is never published. */
@@ -197,10 +191,7 @@ static struct trace_total *add_total(struct sites *sites, struct trace_total **p
 }
 
 static struct trace_total *total_of(struct sites *sites, const struct trace_site *site) {
-    unsigned device = site->device < TRACE_DEVICES        ? site->device
-                      : site->device == TRACE_DEVICE_HOST ? TRACE_DEVICES + 1
-                                                          : TRACE_DEVICES;
-    struct trace_total **place = &sites->totals[site->ledger - 1][group_of[site->kind]][device];
+    struct trace_total **place = sites_total_place(sites, site->ledger, site->kind, site->device);
     struct trace_total *total = load_acquire(place); /* pairs with the swap in add_total */
     return total ? total : add_total(sites, place, site);
 }

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "atomic.h"
 #include "cuheap/trace_format.h"
 #include "index.h"
 #include "trace_writer.h"
@@ -47,6 +48,24 @@ struct site_event {
 };
 
 bool sites_init(struct sites *sites, struct trace_writer *trace);
+
+/* The group that a kind counts in. */
+static inline enum trace_group sites_group(unsigned kind) {
+    static const uint8_t groups[TRACE_KIND_LIMIT] = {
+#define X(number, name, text, group) [number] = TRACE_GROUP_##group,
+        TRACE_KINDS(X)
+#undef X
+    };
+    return groups[kind];
+}
+
+static inline struct trace_total **sites_total_place(struct sites *sites, unsigned ledger,
+                                                     unsigned kind, uint16_t device) {
+    unsigned number = device < TRACE_DEVICES        ? device
+                      : device == TRACE_DEVICE_HOST ? TRACE_DEVICES + 1
+                                                    : TRACE_DEVICES;
+    return &sites->totals[ledger - 1][sites_group(kind)][number];
+}
 
 /* The site of a key; without room the (other) site of its ledger, kind and device; NULL: neither.
  */

@@ -274,6 +274,38 @@ void table_walk(struct table *t, unsigned state, table_visit *visit, void *owner
     }
 }
 
+/* False: it is not live, or another entry took the slot while it was looked at. */
+static bool read_slot(const struct trace_slot *slot, struct trace_slot *copy) {
+    uint64_t word = load_acquire(&slot->word); /* pairs with the release in fill */
+    unsigned state = TRACE_SLOT_STATE(word);
+    if (state != TRACE_SLOT_LIVE && state != TRACE_SLOT_FREEING)
+        return false;
+    *copy = (struct trace_slot){
+        .word = word,
+        .address = load_relaxed(&slot->address),
+        .bytes = load_relaxed(&slot->bytes),
+        .site = load_relaxed(&slot->site),
+        .time_ms = load_relaxed(&slot->time_ms),
+    };
+    fence_acquire();
+    return (load_relaxed(&slot->word) & GENERATION_MASK) == (word & GENERATION_MASK);
+}
+
+uint64_t table_copy(struct table *t, struct trace_slot *to, uint64_t room) {
+    uint64_t count = 0;
+    for (uint32_t level = load_acquire(&t->used); level-- > 0;) {
+        struct trace_slot *slot = (struct trace_slot *)(t->levels[level] & ~(uintptr_t)63), copy;
+        for (uint32_t n = level_count(t->levels[level]); n-- > 0; slot++) {
+            if (!read_slot(slot, &copy))
+                continue;
+            if (count < room)
+                to[count] = copy;
+            count++;
+        }
+    }
+    return count;
+}
+
 bool table_erase(const struct table_mark *mark) {
     uint64_t word = mark->word;
     /* The generation stays, so that a late look at this slot sees that it changed. */

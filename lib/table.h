@@ -90,6 +90,9 @@ struct table_mark table_live(struct table *t, unsigned space, uint64_t address);
 typedef void table_visit(void *owner, struct table_mark *mark);
 void table_walk(struct table *t, unsigned state, table_visit *visit, void *owner);
 
+/* Copies the slots that are LIVE or FREEING, as far as there is room. How many there are; cold. */
+uint64_t table_copy(struct table *t, struct trace_slot *to, uint64_t room);
+
 /* LIVE -> FREEING for an entry as it was found. False: it changed meanwhile. */
 bool table_begin_freeing(struct table_mark *mark);
 

@@ -122,8 +122,8 @@ TORCH_BLOCK_NAMES(BLOCK)
             find(known, #symbol, __builtin_return_address(0));                                     \
         struct record_call call;                                                                   \
         if (device_of(device) >= 0 && record_enter(&call, CALLER_REGISTERS())) {                   \
-            record_failed_tensor(&call, "c10::reportOutOfMemoryToProfiler", (uint64_t)bytes,       \
-                                 device_of(device));                                               \
+            failures_tensor(&call, "c10::reportOutOfMemoryToProfiler", (uint64_t)bytes,            \
+                            record_tensor_device(device_of(device)));                              \
             record_leave();                                                                        \
         }                                                                                          \
         if (next)                                                                                  \

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <regex.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +69,27 @@ static bool is_stacks(const char *text) {
     return true;
 }
 
+static bool matches(const char *pattern, const char *text) {
+    regex_t compiled;
+    if (regcomp(&compiled, pattern, REG_EXTENDED | REG_NOSUB) != 0)
+        return false;
+    bool found = regexec(&compiled, text, 0, NULL, 0) == 0;
+    regfree(&compiled);
+    return found;
+}
+
+static bool is_limit(const char *text) {
+#define SIZE_OF_ONE "([0-9]{1,2}:)?[1-9][0-9]*([kmgtKMGT]i?)?[bB]?"
+    return matches("^" SIZE_OF_ONE "(," SIZE_OF_ONE ")*$", text);
+#undef SIZE_OF_ONE
+}
+
+static bool is_fail(const char *text) {
+    return matches("^([1-9][0-9]*(,[1-9][0-9]*)*|every:[1-9][0-9]*|"
+                   "p:[01](\\.[0-9]+)?(,(seed=)?[0-9]+)?)$",
+                   text);
+}
+
 #define SETTINGS(X)                                                                                \
     X("out", 'o', OUT, "PLACE", is_any,                                                            \
       "folder or name of the traces; %e program, %h host, %p pid, %r rank, %t start time, %% "     \
@@ -83,7 +105,11 @@ static bool is_stacks(const char *text) {
     X("exe", 0, EXE, "GLOB", is_any, "only processes whose executable's name matches")             \
     X("mode", 0, MODE, "OCTAL", is_mode, "permissions of the traces (default 600)")                \
     X("cmdline", 0, CMDLINE, "0|1", is_flag,                                                       \
-      "1: record the whole command line, which may hold secrets")
+      "1: record the whole command line, which may hold secrets")                                  \
+    X("limit", 0, LIMIT, "SIZE", is_limit,                                                         \
+      "pretend that each device has so much memory, as 8GiB, or 0:8GiB,1:16GiB")                   \
+    X("fail", 0, FAIL, "WHICH", is_fail,                                                           \
+      "make allocations fail: 3 or 3,7, every:100, p:0.01,seed=42")
 
 enum setting {
 #define X(option, letter, variable, argument, check, help) SETTING_##variable,

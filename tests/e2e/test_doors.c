@@ -31,6 +31,7 @@ static const char *const watched[] = {
     "cuCtxCreate_v3",
     "cuCtxCreate_v4",
     "cuDevicePrimaryCtxRetain",
+    "cuMemGetInfo_v2",
     "cuGetProcAddress",
     "cuGetProcAddress_v2",
 };
@@ -409,7 +410,7 @@ ParameterizedTest(struct interposer *i, doors, another_interposer_keeps_its_plac
 
 static const char *const own_calls[] = {
     "cuCtxGetCurrent", "cuCtxGetDevice",      "cuDriverGetVersion",    "cuDeviceGetName",
-    "cuDeviceGetUuid", "cuDeviceTotalMem_v2", "cuMemPoolGetAttribute",
+    "cuDeviceGetUuid", "cuDeviceTotalMem_v2", "cuMemPoolGetAttribute", "cuMemGetInfo_v2",
 };
 #define OWN_CALLS (sizeof own_calls / sizeof *own_calls)
 
@@ -445,6 +446,7 @@ Test(doors, the_driver_is_called_as_it_would_be) {
     cr_assert_leq(counts[2], 1);
     /* Out of memory twice: one pool is known the first time, two are the second. */
     cr_assert_leq(counts[6], 3);
+    cr_assert_eq(counts[7], 2);
     for (unsigned i = 3; i < 6; i++)
         cr_assert_leq(counts[i], 2, "%s: %u calls on two devices", own_calls[i], counts[i]);
     run_free(plain);

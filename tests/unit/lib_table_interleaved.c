@@ -31,6 +31,7 @@ static uint64_t probes;
 #define table_marked        stepped_marked
 #define table_live          stepped_live
 #define table_walk          stepped_walk
+#define table_copy          stepped_copy
 #include "../../lib/table.c"
 
 /* ---- the driver and the model

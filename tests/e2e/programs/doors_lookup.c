@@ -30,13 +30,13 @@ static const char *const names[] = {
     "cuCtxCreate_v3",
     "cuCtxCreate_v4",
     "cuDevicePrimaryCtxRetain",
+    "cuMemGetInfo_v2",
     "cuGetProcAddress",
     "cuGetProcAddress_v2",
     /* not watched */
     "cuInit",
     "cuMemAlloc",
     "cuMemFree",
-    "cuMemGetInfo_v2",
     "cuCtxGetCurrent",
     /* in no libcuda */
     "cuFutureThing",
