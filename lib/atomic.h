@@ -25,10 +25,6 @@
     __atomic_compare_exchange_n((p), (expected), (desired), false, __ATOMIC_ACQ_REL,               \
                                 __ATOMIC_ACQUIRE)
 
-/* What is stored before it is seen by whoever sees a store after it. */
-#define fence_release() __atomic_thread_fence(__ATOMIC_RELEASE)
-#define fence_acquire() __atomic_thread_fence(__ATOMIC_ACQUIRE)
-
 /*
  * Adds without a locked instruction: only for fields that one writer at a time changes (under a
  * version word) and that a reader may look at meanwhile.

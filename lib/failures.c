@@ -23,6 +23,12 @@ static bool is_host(enum trace_kind kind) {
     return kind == TRACE_KIND_HOST || kind == TRACE_KIND_REGISTERED;
 }
 
+/* Before a record is written anew; pairs with the reader: what is half overwritten is not there. */
+static void unpublish(uint32_t *state) {
+    uint32_t published = 1;
+    cas_acq_rel(state, &published, 0u);
+}
+
 /* ---- what is free ---------------------------------------------------------------------------- */
 
 static uint64_t events_of(struct recorder *recorder, uint16_t device, uint64_t *live) {
@@ -43,9 +49,9 @@ static void note_free(struct recorder *recorder, uint16_t device, uint64_t free_
         return;
     uint64_t events = events_of(recorder, device, &live);
     store_relaxed(&record->free_ns, 0);
-    fence_release(); /* pairs with the reader: a time is there when the figures belong to it */
-    store_relaxed(&record->free_bytes, free_bytes);
-    store_relaxed(&record->free_live_bytes, live);
+    /* Release: who sees one of these sees no time; pairs with the reader. */
+    store_release(&record->free_bytes, free_bytes);
+    store_release(&record->free_live_bytes, live);
     store_release(&record->free_ns, trace_now(&recorder->trace));
     store_relaxed(&told->total_bytes, total_bytes);
     store_release(&told->events, events + 1); /* pairs with recall_free */
@@ -116,8 +122,7 @@ static void clear_copy(struct trace_writer *trace, const struct failure_copy *pl
     struct trace_copy *copy = copy_at(trace, place);
     uint32_t ref = trace_ref(trace, copy);
     cas_acq_rel(&place->of->copy, &ref, 0u);
-    store_relaxed(&copy->state, 0u);
-    fence_release(); /* pairs with the reader: what is half overwritten is not there */
+    unpublish(&copy->state);
 }
 
 /* Room for so many slots, and some more for threads that go on meanwhile. */
@@ -188,7 +193,8 @@ static void copy_table(struct recorder *recorder, struct trace_failure *failure,
 /* ---- what comes after ------------------------------------------------------------------------ */
 
 static bool is_own(const struct failure_watch *watch) {
-    return load_acquire(&watch->state) == WATCH_OPEN && watch->thread == this_thread();
+    return load_acquire(&watch->state) == WATCH_OPEN &&
+           load_relaxed(&watch->thread) == this_thread();
 }
 
 /* One that is free; else the next one loses its place, so that threads which ended keep none. */
@@ -215,32 +221,35 @@ static void begin_watch(struct recorder *recorder, struct trace_failure *failure
                         const struct trace_failure *what) {
     struct failures *failures = &recorder->failures;
     for (int i = 0; i < FAILURES_WATCHED; i++)
-        if (is_own(&failures->watches[i]) && failures->watches[i].record == failure &&
-            failures->watches[i].request == what->request_bytes)
+        if (is_own(&failures->watches[i]) &&
+            load_relaxed(&failures->watches[i].record) == failure &&
+            load_relaxed(&failures->watches[i].request) == what->request_bytes)
             return;
     struct failure_watch *watch = claim_watch(recorder);
     if (!watch)
         return;
-    watch->ledger = what->ledger;
-    watch->group = (uint8_t)sites_group(what->kind);
-    watch->device = what->device;
-    watch->thread = this_thread();
-    watch->request = what->request_bytes;
-    watch->ns = what->ns;
-    watch->freed_bytes = 0;
-    watch->record = failure;
+    store_relaxed(&watch->ledger, what->ledger);
+    store_relaxed(&watch->group, (uint8_t)sites_group(what->kind));
+    store_relaxed(&watch->device, what->device);
+    store_relaxed(&watch->thread, this_thread());
+    store_relaxed(&watch->request, what->request_bytes);
+    store_relaxed(&watch->ns, what->ns);
+    store_relaxed(&watch->freed_bytes, 0);
+    store_relaxed(&watch->record, failure);
     store_release(&watch->state, (uint32_t)WATCH_OPEN); /* pairs with is_own */
 }
 
 static bool concerns(const struct failure_watch *watch, const struct trace_site *site) {
-    return load_acquire(&watch->state) == WATCH_OPEN && watch->group == sites_group(site->kind) &&
-           watch->device == site->device;
+    return load_acquire(&watch->state) == WATCH_OPEN &&
+           load_relaxed(&watch->group) == sites_group(site->kind) &&
+           load_relaxed(&watch->device) == site->device;
 }
 
 static bool is_retry(const struct failure_watch *watch, const struct trace_site *site,
                      uint64_t bytes) {
-    return watch->ledger == TRACE_LEDGER_DRIVER && site->ledger == TRACE_LEDGER_DRIVER &&
-           watch->request == bytes && watch->freed_bytes;
+    return load_relaxed(&watch->ledger) == TRACE_LEDGER_DRIVER &&
+           site->ledger == TRACE_LEDGER_DRIVER && load_relaxed(&watch->request) == bytes &&
+           load_relaxed(&watch->freed_bytes);
 }
 
 static void close_watch(struct recorder *recorder, struct failure_watch *watch) {
@@ -264,17 +273,18 @@ void failures_took(struct recorder *recorder, const struct trace_site *site, uin
         struct failure_watch *watch = &failures->watches[i];
         if (!concerns(watch, site))
             continue;
-        struct trace_failure *failure = watch->record;
+        struct trace_failure *failure = load_relaxed(&watch->record);
         /* The watch of another thread may be about another failure by now: its time tells. */
         if (ns >= load_relaxed(&failure->last_ns))
             or_relaxed(&failure->flags, (uint32_t)TRACE_FAILURE_HANDLED);
         if (!is_own(watch))
             continue;
         if (is_retry(watch, site, bytes)) {
-            store_relaxed(&failure->freed_bytes, watch->freed_bytes);
+            uint64_t mine = load_relaxed(&watch->freed_bytes), began = load_relaxed(&watch->ns);
+            store_relaxed(&failure->freed_bytes, mine);
             store_relaxed(&failure->retry_ns, ns);
-            freed = watch->freed_bytes > freed ? watch->freed_bytes : freed;
-            since = watch->ns < since ? watch->ns : since;
+            freed = mine > freed ? mine : freed;
+            since = began < since ? began : since;
         }
         close_watch(recorder, watch);
     }
@@ -288,7 +298,7 @@ void failures_gave(struct recorder *recorder, const struct trace_site *site, uin
     for (int i = 0; i < FAILURES_WATCHED; i++) {
         struct failure_watch *watch = &recorder->failures.watches[i];
         if (concerns(watch, site) && is_own(watch))
-            watch->freed_bytes += bytes;
+            add_owned(&watch->freed_bytes, bytes);
     }
 }
 
@@ -384,8 +394,7 @@ static struct trace_failure *add_kind(struct recorder *recorder, uint64_t key,
         return NULL;
     if (kind->record) {
         trace_lose(&recorder->trace, TRACE_LOSS_RATE_LIMITED, load_relaxed(&kind->record->repeats));
-        store_relaxed(&kind->record->state, 0u);
-        fence_release(); /* pairs with the reader: what is half overwritten is not there */
+        unpublish(&kind->record->state);
     } else {
         kind->record = new_record(recorder);
     }

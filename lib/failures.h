@@ -38,7 +38,7 @@ struct failure_kind {
 };
 
 struct failure_watch {
-    uint32_t state; /* enum in failures.c; the rest is its thread's own while it is watched */
+    uint32_t state; /* enum in failures.c; the rest is its thread's to write, anyone's to look at */
     uint8_t ledger;
     uint8_t group;
     uint16_t device;

@@ -280,14 +280,14 @@ static bool read_slot(const struct trace_slot *slot, struct trace_slot *copy) {
     unsigned state = TRACE_SLOT_STATE(word);
     if (state != TRACE_SLOT_LIVE && state != TRACE_SLOT_FREEING)
         return false;
+    /* Acquire, so that the word is looked at again after them. */
     *copy = (struct trace_slot){
         .word = word,
-        .address = load_relaxed(&slot->address),
-        .bytes = load_relaxed(&slot->bytes),
-        .site = load_relaxed(&slot->site),
-        .time_ms = load_relaxed(&slot->time_ms),
+        .address = load_acquire(&slot->address),
+        .bytes = load_acquire(&slot->bytes),
+        .site = load_acquire(&slot->site),
+        .time_ms = load_acquire(&slot->time_ms),
     };
-    fence_acquire();
     return (load_relaxed(&slot->word) & GENERATION_MASK) == (word & GENERATION_MASK);
 }
 
