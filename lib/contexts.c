@@ -50,29 +50,34 @@ static uint32_t *primary_references(struct contexts *contexts, CUdevice device) 
 
 /* ---- held ------------------------------------------------------------------------------------ */
 
-static bool take(struct contexts *contexts, uint64_t free_value, uint64_t handle,
+/* Takes the first place that holds free_value. A primary context is the same for all who retain it,
+   at once too: whoever comes second finds the place of the first. *number from 1; 0: no place. */
+static bool take(struct contexts *contexts, uint64_t free_value, uint64_t handle, unsigned flags,
                  uint16_t *number) {
     for (uint16_t i = 0; i < CONTEXTS_MAX; i++) {
         uint64_t seen = free_value;
         *number = (uint16_t)(i + 1);
         if (cas_acq_rel(&contexts->handles[i], &seen, handle))
             return true;
+        if (flags & TRACE_CONTEXT_PRIMARY && seen == handle)
+            return false;
     }
     *number = 0;
     return false;
 }
 
-/* A primary context is the same for all who retain it, at once too; any other one is new. *number
-   from 1. True if the caller is to describe it. */
+/* *number from 1. True if the caller is to describe it. */
 static bool claim(struct recorder *recorder, uint64_t handle, unsigned flags, uint16_t *number) {
     struct contexts *contexts = &recorder->contexts;
     *number = flags & TRACE_CONTEXT_PRIMARY ? number_of(contexts, (CUcontext)handle) : 0;
     if (*number)
         return false;
-    if (take(contexts, 0, handle, number) || take(contexts, CONTEXTS_ENDED, handle, number))
-        return true;
-    trace_lose(&recorder->trace, TRACE_LOSS_RECORDS_FULL, 1);
-    return false;
+    bool taken = take(contexts, 0, handle, flags, number);
+    if (!*number)
+        taken = take(contexts, CONTEXTS_ENDED, handle, flags, number);
+    if (!*number)
+        trace_lose(&recorder->trace, TRACE_LOSS_RECORDS_FULL, 1);
+    return taken;
 }
 
 static struct trace_context *describe(struct record_call *call, CUcontext context, CUdevice ordinal,
