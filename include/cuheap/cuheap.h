@@ -5,7 +5,10 @@
  *     #include <cuheap/cuheap.h>
  *     cuheap_mark("epoch 3");
  *
- * From Python: ctypes.CDLL(None).cuheap_mark(b"epoch 3") when the library is preloaded.
+ * From Python:
+ *
+ *     mark = getattr(ctypes.CDLL(None), "cuheap_mark", lambda name: None)
+ *     mark(b"epoch 3")
  */
 #ifndef CUHEAP_CUHEAP_H
 #define CUHEAP_CUHEAP_H

@@ -228,6 +228,52 @@ Test(lifecycle, marks_are_kept_with_their_order) {
     run_free(run);
 }
 
+/* As cuheap.h and libcuheap(3) tell it for Python. */
+#define MARK_FROM_PYTHON                                                                           \
+    "import ctypes\n"                                                                              \
+    "mark = getattr(ctypes.CDLL(None), 'cuheap_mark', lambda name: None)\n"                        \
+    "for step in range(3):\n"                                                                      \
+    "    mark(b'step')\n"                                                                          \
+    "mark('caf\\u00e9 \\u4e2d'.encode())\n"                                                        \
+    "mark(b'x' * 300)\n"                                                                           \
+    "print('done')\n"
+
+static void marks_must_be(const struct run *run, const char *const *names, unsigned count) {
+    struct trace_error error = {0};
+    struct trace *trace = trace_open(run_trace(run), &error);
+    cr_assert(trace, "%s", error.text);
+    cr_assert_eq(trace_record_count(trace, TRACE_SECTION_MARKS), count);
+    for (unsigned i = 0; i < count; i++) {
+        const struct trace_mark *mark = trace_record(trace, TRACE_SECTION_MARKS, i);
+        cr_assert(mark && mark->thread == (uint32_t)run->pid);
+        cr_assert_str_eq(trace_string(trace, mark->name), names[i]);
+    }
+    trace_close(trace);
+}
+
+Test(lifecycle, marks_from_python) {
+    static const char python[] = "/usr/bin/python3";
+    char longest[256] = "";
+    if (access(python, X_OK) < 0)
+        cr_skip_test("no %s", python);
+    struct run *run = run_same_output(
+        (struct launch){.program = python, .args = {"-c", MARK_FROM_PYTHON}, .no_driver = true});
+    cr_assert_str_eq(run->out, "done\n");
+    memset(longest, 'x', 255);
+    marks_must_be(run, (const char *const[]){"step", "step", "step", "caf\u00e9 \u4e2d", longest},
+                  5);
+    run_free(run);
+}
+
+/* The header is all that a C program needs; without the library nothing happens. */
+Test(lifecycle, marks_without_the_library) {
+    struct run *run = run_program(
+        &(struct launch){.program = PROGRAM("lifecycle"), .args = {"mark"}, .plain = true});
+    run_must_succeed(run);
+    cr_assert_eq(run->trace_count, 0);
+    run_free(run);
+}
+
 /* ---- no event, no file ---- */
 
 Test(lifecycle, programs_without_gpu_leave_nothing) {
