@@ -82,7 +82,25 @@ static const struct trace_failure *failure_after(const struct profile *profile, 
     return NULL;
 }
 
+/* By what the driver last told of free memory: what passed no allocation then is taken to be there
+   at the end of work too. */
+static bool add_told(struct reconciliation *sum, const struct profile *profile, unsigned device) {
+    const struct trace_device *told =
+        device < TRACE_DEVICES ? &trace_get_header(profile->trace)->devices[device] : NULL;
+    if (!told || !told->free_ns || !(told->known & TRACE_DEVICE_TOTAL) ||
+        told->free_bytes > told->total_bytes ||
+        told->free_live_bytes > told->total_bytes - told->free_bytes)
+        return false;
+    uint64_t untracked = told->total_bytes - told->free_bytes - told->free_live_bytes;
+    set(sum, RECONCILE_UNTRACKED, untracked);
+    if (sum->known[RECONCILE_DRIVER])
+        set(sum, RECONCILE_USED, sum->bytes[RECONCILE_DRIVER] + untracked);
+    return true;
+}
+
 static void add_device(struct reconciliation *sum, const struct profile *profile, unsigned device) {
+    if (add_told(sum, profile, device))
+        return;
     const struct trace_failure *failure = failure_after(profile, device, sum->driver_ns);
     if (!failure)
         return;

@@ -179,6 +179,35 @@ Test(reconcile, a_failure_after_the_end_of_work_shows_the_device) {
     EXPECT_UNKNOWN(two, USED);
 }
 
+/* Told at any time: what passes no allocation is what was used then beyond the books of then. */
+Test(reconcile, what_the_driver_told_of_free_memory_shows_the_rest) {
+    builder_alloc(builder, library, driver, 1000);
+    struct trace_device *device = &builder->header->devices[0];
+    device->state = 1;
+    device->known = TRACE_DEVICE_TOTAL;
+    device->total_bytes = 10000;
+    device->free_bytes = 9300;
+    device->free_live_bytes = 200;
+    device->free_ns = 1;
+    struct reconciliation sum = read_books();
+    EXPECT_LINE(sum, UNTRACKED, 500);
+    EXPECT_LINE(sum, USED, 1500);
+}
+
+Test(reconcile, free_memory_that_contradicts_the_books_is_not_believed) {
+    builder_alloc(builder, library, driver, 1000);
+    struct trace_device *device = &builder->header->devices[0];
+    device->state = 1;
+    device->known = TRACE_DEVICE_TOTAL;
+    device->total_bytes = 10000;
+    device->free_bytes = 9300;
+    device->free_live_bytes = 701;
+    device->free_ns = 1;
+    struct reconciliation sum = read_books();
+    EXPECT_UNKNOWN(sum, USED);
+    EXPECT_UNKNOWN(sum, UNTRACKED);
+}
+
 Test(reconcile, a_failure_before_the_end_of_work_shows_nothing) {
     struct trace_failure *failure = builder_append(builder, TRACE_SECTION_FAILURES, 112);
     failure->flags = TRACE_FAILURE_FREE_KNOWN;
