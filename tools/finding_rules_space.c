@@ -455,37 +455,33 @@ static void tell_imports(struct inquiry *inquiry) {
 
 static void tell_exports(struct inquiry *inquiry, size_t process) {
     const struct job_process *owner = &inquiry->view->job->processes[process];
-    struct blocks blocks;
+    const struct blocks *live = &inquiry->findings->live[process];
+    struct finding *finding = NULL;
     uint64_t count = 0, bytes = 0;
     char size[TEXT_BYTES];
-    if (!blocks_live(owner->profile, owner->duration_ns, &blocks)) {
-        inquiry->failed = true;
+    for (size_t i = 0; i < live->count; i++) {
+        const struct block *block = &live->list[i];
+        if (!(block->flags & TRACE_SLOT_EXPORTED))
+            continue;
+        if (!count++)
+            finding = finding_add(inquiry, FINDING_IPC_UNCLOSED, SEVERITY_NOTE, 0);
+        bytes += block->bytes;
+        const struct view_row *row =
+            block->site == SITE_NONE ? NULL : view_row_of(inquiry->view, process, block->site);
+        if (row)
+            finding_site(finding, row);
+    }
+    if (!finding)
         return;
-    }
-    for (size_t i = 0; i < blocks.count; i++)
-        if (blocks.list[i].flags & TRACE_SLOT_EXPORTED) {
-            count++;
-            bytes += blocks.list[i].bytes;
-        }
-    if (count) {
-        struct finding *finding =
-            finding_add(inquiry, FINDING_IPC_UNCLOSED,
-                        count >= IPC_MANY ? SEVERITY_WARNING : SEVERITY_NOTE, bytes);
-        finding->process = process;
-        finding_say(finding,
-                    "%" PRIu64 " block%s shared with other processes by pid %" PRIu32
-                    " (%s) %s not freed: shared memory stays while a consumer has it open",
-                    count, count == 1 ? "" : "s", owner->header->pid, text_bytes(size, bytes),
-                    count == 1 ? "was" : "were");
-        for (size_t i = 0; i < blocks.count; i++)
-            for (size_t s = 0; blocks.list[i].flags & TRACE_SLOT_EXPORTED &&
-                               blocks.list[i].site != SITE_NONE && s < inquiry->view->site_count;
-                 s++)
-                if (inquiry->view->sites[s].book == &owner->profile->sites[blocks.list[i].site])
-                    finding_site(finding, &inquiry->view->sites[s]);
-        finding_evidence(finding, "exported", EVIDENCE_COUNT, (double)count);
-    }
-    blocks_free(&blocks);
+    finding->severity = count >= IPC_MANY ? SEVERITY_WARNING : SEVERITY_NOTE;
+    finding->bytes = bytes;
+    finding->process = process;
+    finding_say(finding,
+                "%" PRIu64 " block%s shared with other processes by pid %" PRIu32
+                " (%s) %s not freed: shared memory stays while a consumer has it open",
+                count, count == 1 ? "" : "s", owner->header->pid, text_bytes(size, bytes),
+                count == 1 ? "was" : "were");
+    finding_evidence(finding, "exported", EVIDENCE_COUNT, (double)count);
 }
 
 void find_unclosed(struct inquiry *inquiry) {
@@ -705,14 +701,8 @@ static void judge_host_sizes(struct inquiry *inquiry, size_t process,
 
 void find_rounded_host(struct inquiry *inquiry) {
     for (size_t p = 0; p < inquiry->view->job->process_count; p++) {
-        const struct job_process *owner = &inquiry->view->job->processes[p];
-        struct blocks blocks;
-        if (!blocks_live(owner->profile, owner->duration_ns, &blocks)) {
-            inquiry->failed = true;
-            return;
-        }
-        struct block_list host = blocks_of(&blocks, TRACE_SPACE_HOST, TRACE_DEVICE_HOST);
+        struct block_list host =
+            blocks_of(&inquiry->findings->live[p], TRACE_SPACE_HOST, TRACE_DEVICE_HOST);
         judge_host_sizes(inquiry, p, &host);
-        blocks_free(&blocks);
     }
 }

@@ -127,10 +127,21 @@ static bool add_space(struct findings *findings, const struct view *view, size_t
     struct space *space = &grown[findings->space_count];
     *space =
         (struct space){.process = process, .ordinal = ordinal, .device = owner->devices[ordinal]};
-    if (!fragmentation_build(owner->profile, ordinal, owner->duration_ns, &space->moments))
+    if (!fragmentation_build(owner->profile, ordinal, &findings->live[process], &space->moments))
         return false;
     findings->space_count++;
     return true;
+}
+
+static bool read_live_blocks(struct findings *findings, const struct job *job) {
+    findings->live = calloc(job->process_count + 1, sizeof *findings->live);
+    for (size_t p = 0; findings->live && p < job->process_count; p++) {
+        const struct job_process *process = &job->processes[p];
+        if (!blocks_live(process->profile, process->duration_ns, &findings->live[p]))
+            return false;
+        findings->process_count++;
+    }
+    return findings->live != NULL;
 }
 
 static bool measure_spaces(struct findings *findings, const struct view *view) {
@@ -177,8 +188,8 @@ bool findings_build(const struct view *view, struct backtraces *backtraces,
                     struct findings *findings) {
     struct inquiry inquiry = {.view = view, .findings = findings};
     *findings = (struct findings){0};
-    inquiry.failed =
-        !measure_spaces(findings, view) || !failures_build(view, backtraces, &findings->failures);
+    inquiry.failed = !read_live_blocks(findings, view->job) || !measure_spaces(findings, view) ||
+                     !failures_build(view, backtraces, &findings->failures);
     for (size_t i = 0; !inquiry.failed && i < sizeof rules / sizeof *rules; i++)
         rules[i](&inquiry);
     for (size_t i = 0; !inquiry.failed && i < findings->count; i++)
@@ -193,6 +204,9 @@ bool findings_build(const struct view *view, struct backtraces *backtraces,
 void findings_free(struct findings *findings) {
     for (size_t i = 0; i < findings->space_count; i++)
         fragmentation_free(&findings->spaces[i].moments);
+    for (size_t p = 0; p < findings->process_count; p++)
+        blocks_free(&findings->live[p]);
+    free(findings->live);
     free(findings->spaces);
     free(findings->list);
     failures_free(&findings->failures);

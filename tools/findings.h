@@ -110,6 +110,8 @@ struct findings {
     struct failures failures;
     struct space *spaces;
     size_t space_count;
+    struct blocks *live; /* of each process, in the end */
+    size_t process_count;
 };
 
 /* Only of what the view shows. False only when memory is exhausted. */

@@ -238,24 +238,20 @@ static int compare_times(const void *left, const void *right) {
     return (int)a->at - (int)b->at;
 }
 
-bool fragmentation_build(const struct profile *profile, unsigned device, uint64_t end_ns,
+bool fragmentation_build(const struct profile *profile, unsigned device, const struct blocks *live,
                          struct fragmentations *found) {
     struct fragmentation work = {.at = FRAGMENTATION_END_OF_WORK,
                                  .device = (uint16_t)device,
                                  .ns = last_alloc(profile, device)};
-    struct blocks live;
     *found = (struct fragmentations){0};
-    if (!blocks_live(profile, end_ns, &live))
-        return false;
-    bool ok = !ends_at_work(profile, device) || fill(&work, profile, &live);
+    bool ok = !ends_at_work(profile, device) || fill(&work, profile, live);
     ok = ok && add_failures(found, profile, device, &work);
     add_cached(&work, profile);
     struct fragmentation *last = ok ? add(found, FRAGMENTATION_END_OF_WORK, device, work.ns) : NULL;
     if (last)
         *last = work;
-    struct fragmentation *exit = last ? add(found, FRAGMENTATION_EXIT, device, end_ns) : NULL;
-    ok = exit && fill(exit, profile, &live);
-    blocks_free(&live);
+    struct fragmentation *exit = last ? add(found, FRAGMENTATION_EXIT, device, live->ns) : NULL;
+    ok = exit && fill(exit, profile, live);
     if (!ok)
         fragmentation_free(found);
     else

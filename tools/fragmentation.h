@@ -71,8 +71,9 @@ struct fragmentations {
     struct fragmentation *list;
     size_t count;
 };
-/* Of one device of a process, in the order of time. False only when memory is exhausted. */
-bool fragmentation_build(const struct profile *profile, unsigned device, uint64_t end_ns,
+/* Of one device of a process, in the order of time, from what is live in the end and from the
+   copies in the trace. False only when memory is exhausted. */
+bool fragmentation_build(const struct profile *profile, unsigned device, const struct blocks *live,
                          struct fragmentations *found);
 void fragmentation_free(struct fragmentations *found);
 
