@@ -162,6 +162,11 @@ static bool in_nccl(const struct inquiry *inquiry, const struct finding *finding
     return has_word(finding, words);
 }
 
+static bool not_pretended(const struct inquiry *inquiry, const struct finding *finding) {
+    (void)inquiry;
+    return number(finding, "pretended") == 0;
+}
+
 static bool always(const struct inquiry *inquiry, const struct finding *finding) {
     (void)inquiry;
     (void)finding;
@@ -241,7 +246,7 @@ static const struct row {
       "neighbouring resources together",
       POOLS_GUIDE}},
     {FINDING_OOM_REFUSED,
-     always,
+     not_pretended,
      {"compare the free memory with the limits of the container, the vGPU or the MIG instance",
       DRIVER_API "Memory Management"}},
     {FINDING_OOM_LIMIT,

@@ -74,6 +74,10 @@ static void say_slack(struct finding *finding, const struct failure *failure) {
 
 static void say_refused(struct finding *finding, const struct failure *failure) {
     say_free(finding, failure);
+    if (failure->pretended) {
+        finding_say(finding, ": enough; it was refused because that was asked for");
+        return;
+    }
     finding_say(finding,
                 ": enough, so it was refused for another reason: a limit of a container, a vGPU or "
                 "MIG partition, memory for page tables, or another process that took it between");
@@ -147,6 +151,8 @@ static void name_failure(struct finding *finding, const struct bunch *bunch) {
         finding_evidence(finding, "total_bytes", EVIDENCE_BYTES,
                          (double)failure->record->total_bytes);
     }
+    if (failure->pretended)
+        finding_evidence(finding, "pretended", EVIDENCE_COUNT, 1);
     if (failure->slack_known)
         finding_evidence(finding, "slack_bytes", EVIDENCE_BYTES, (double)failure->slack_bytes);
 }
