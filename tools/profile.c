@@ -245,7 +245,7 @@ static void finish_site(const struct builder *builder, struct profile_site *site
         site->end_of_work_bytes = record->at_work_bytes;
         site->end_of_work_count = record->at_work_count;
     }
-    total->residue_bytes -= (int64_t)site->at_peak_bytes;
+    total->residue_bytes = (int64_t)((uint64_t)total->residue_bytes - site->at_peak_bytes);
     total->end_of_work_bytes += site->end_of_work_bytes;
     total->end_of_work_count += site->end_of_work_count;
 }

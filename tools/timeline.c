@@ -42,11 +42,12 @@ static void halve(struct timeline *timeline) {
 }
 
 static void bring_up(const struct source *source, uint64_t end_ns, struct timeline *timeline) {
-    timeline->shift = source->shift;
+    timeline->shift = TRACE_WINDOW_SHIFT_MIN;
     timeline->count = 0;
     if (source->shift < TRACE_WINDOW_SHIFT_MIN || source->shift > 63 ||
         source->current >= source->room)
         return;
+    timeline->shift = source->shift;
     timeline->count = source->current + 1;
     memcpy(timeline->windows, source->windows, timeline->count * sizeof *timeline->windows);
     struct trace_window *last = &timeline->windows[source->current];

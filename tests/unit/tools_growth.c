@@ -3,6 +3,7 @@
  * windows, with what happens after the end of work.
  */
 #include "growth.h"
+#include "timeline.h"
 #include "tools_trace_builder.h"
 
 #include <criterion/criterion.h>
@@ -305,6 +306,16 @@ Test(growth_in_traces, a_site_caught_in_a_change_cannot_be_told) {
     leak(0);
     site->version = 1;
     cr_expect_eq(judge(25 * WINDOW_NS).class, GROWTH_CANNOT_TELL);
+}
+
+Test(growth_in_traces, windows_of_an_impossible_width_tell_nothing) {
+    struct timeline timeline;
+    leak(0);
+    site->window_shift = 21929;
+    cr_expect_eq(judge(25 * WINDOW_NS).class, GROWTH_CANNOT_TELL);
+    timeline_of_site(profile->sites[0].record, 25 * WINDOW_NS, &timeline);
+    cr_expect_eq(timeline.count, 0u);
+    cr_expect_lt(timeline.shift, 64u);
 }
 
 static void mark(const char *name, uint64_t ns) {
