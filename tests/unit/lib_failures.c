@@ -54,6 +54,7 @@ static void open_usual(void) {
 
 static void drop(void) {
     unlink(path);
+    free(recorder);
 }
 
 TestSuite(failures, .init = open_usual, .fini = drop);
