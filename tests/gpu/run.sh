@@ -83,6 +83,18 @@ if has_gpu && [ -x "$build/examples/leak" ]; then
     verdict leak $?
 fi
 
+# A training that runs out of memory, on this card made to look like one of 16 GiB.
+if has_gpu && [ -x "$build/examples/gpt2" ]; then
+    {
+        echo '$ cuheap run --limit 16GiB -- build/examples/gpt2'
+        "$build/cuheap" run --quiet --limit 16GiB --out "$work/gpt2.trace" -- "$build/examples/gpt2" 2>&1
+        printf '\n$ cuheap report\n'
+        COLUMNS=100 "$build/cuheap" report "$work/gpt2.trace" 2>&1
+    } | sed "s|$work/||g; s|$top/||g" >"$out/gpt2.txt"
+    grep -q 'oom.capacity' "$out/gpt2.txt" && grep -q 'attention_qkv (gpt2.c:' "$out/gpt2.txt"
+    verdict gpt2 $?
+fi
+
 if has_gpu; then
     if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
         compare_run train torch python3 "$top/examples/train.py"
