@@ -182,8 +182,14 @@ static ALWAYS_INLINE uint64_t sum_content(const struct reader *r, bool direct, u
     uint64_t buffer[CONTENT_WORDS], sum = bytes;
     const size_t count = bytes / 8 < CONTENT_WORDS ? bytes / 8 : CONTENT_WORDS;
     const char *words = view_as(r, direct, address, buffer, 8 * count);
-    for (size_t i = 0; words && i < count; i++)
-        sum += word_at(words, (uint16_t)(8 * i)) * factors[i];
+    if (!words)
+        return sum;
+    size_t i = 0;
+    for (; i + 2 <= count; i += 2)
+        sum +=
+            word_at(words + 8 * i, 0) * factors[i] + word_at(words + 8 * i + 8, 0) * factors[i + 1];
+    if (i < count)
+        sum += word_at(words + 8 * i, 0) * factors[i];
     words = view_as(r, direct, address + bytes - 8, buffer, 8);
     return words ? sum ^ word_at(words, 0) * 0x8ebc6af09c88c6e3 : sum;
 }
@@ -210,9 +216,11 @@ static ALWAYS_INLINE uint64_t identity_by_content(const struct reader *r, bool d
     if (object && word_at(object, l->text_length) <= TABLE_MAX) {
         const uint32_t state = (uint32_t)int_at(object, l->text_state);
         const size_t bytes = word_at(object, l->text_length) * (state >> l->kind_bit & 7);
-        const size_t last = bytes < 16 ? bytes : 16;
         const uint16_t data = state >> l->ascii_bit & 1 ? l->ascii_data : l->other_data;
-        sum += sum_content(r, direct, file + data + bytes - last, last) * factors[4] + bytes;
+        /* What is shorter is taken together with the end of the header before it. */
+        const char *end = view_as(r, direct, file + data + bytes - 16, buffer, 16);
+        if (end)
+            sum += word_at(end, 0) * factors[4] + word_at(end, 8) * factors[5] + bytes;
     }
     return sum;
 }
