@@ -28,7 +28,6 @@
     X(cuStreamIsCapturing)                                                                         \
     X(cuThreadExchangeStreamCaptureMode)                                                           \
     X(cuMemPoolTrimTo)                                                                             \
-    X(cuMemPoolSetAttribute)                                                                       \
     X(cuMemPoolGetAttribute)
 
 static struct {
@@ -97,8 +96,6 @@ FORWARD(cudaDeviceCanAccessPeer, (int *canAccessPeer, int device, int peerDevice
         cuDeviceCanAccessPeer, canAccessPeer, device, peerDevice)
 FORWARD(cudaMemPoolTrimTo, (cudaMemPool_t memPool, size_t minBytesToKeep), cuMemPoolTrimTo, memPool,
         minBytesToKeep)
-FORWARD(cudaMemPoolSetAttribute, (cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value),
-        cuMemPoolSetAttribute, memPool, (CUmemPool_attribute)attr, value)
 FORWARD(cudaMemPoolGetAttribute, (cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value),
         cuMemPoolGetAttribute, memPool, (CUmemPool_attribute)attr, value)
 

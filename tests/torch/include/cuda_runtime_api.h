@@ -28,17 +28,6 @@ enum cudaStreamCaptureStatus {
     cudaStreamCaptureStatusInvalidated = 2
 };
 
-enum cudaMemPoolAttr {
-    cudaMemPoolReuseFollowEventDependencies = 1,
-    cudaMemPoolReuseAllowOpportunistic = 2,
-    cudaMemPoolReuseAllowInternalDependencies = 3,
-    cudaMemPoolAttrReleaseThreshold = 4,
-    cudaMemPoolAttrReservedMemCurrent = 5,
-    cudaMemPoolAttrReservedMemHigh = 6,
-    cudaMemPoolAttrUsedMemCurrent = 7,
-    cudaMemPoolAttrUsedMemHigh = 8
-};
-
 typedef struct cudaIpcMemHandle_st {
     char reserved[64];
 } cudaIpcMemHandle_t;
@@ -83,7 +72,6 @@ cudaError_t cudaIpcOpenMemHandle(void **devPtr, cudaIpcMemHandle_t handle, unsig
 cudaError_t cudaIpcCloseMemHandle(void *devPtr);
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t memPool, size_t minBytesToKeep);
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value);
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t memPool, enum cudaMemPoolAttr attr, void *value);
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t memPool, const struct cudaMemAccessDesc *descList,
                                  size_t count);
