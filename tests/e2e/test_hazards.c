@@ -127,7 +127,8 @@ Test(hazards, a_plug_in_that_comes_and_goes_stays_one_module) {
     json_t *report = cuheap_json("report", run_trace(run));
     cr_assert_eq(live_through(report, "through_first"), 5000 * 1000);
     cr_assert_eq(json_number(report, "processes.0.devices.0.driver.kinds.device.frees"), 5000);
-    cr_assert_eq(json_array_size(json_at(report, "sites")), 2);
+    bool moved = strstr(run->out, "other addresses\n"); /* then a stack of its own each time */
+    cr_assert(moved || json_array_size(json_at(report, "sites")) == 2);
     cr_assert_eq(report_loss(report, "modules_full"), 0);
     cr_assert_eq(report_loss(report, "stack_incomplete"), 0);
     json_decref(report);
@@ -138,7 +139,7 @@ Test(hazards, a_plug_in_that_comes_and_goes_stays_one_module) {
     for (size_t i = 0; i < trace_record_count(trace, TRACE_SECTION_MODULES); i++)
         modules += trace_record(trace, TRACE_SECTION_MODULES, i) != NULL;
     trace_close(trace);
-    cr_assert(strstr(run->out, "other addresses\n") || modules < 30, "%u modules", modules);
+    cr_assert(moved || modules < 30, "%u modules", modules);
     run_free(run);
 }
 
