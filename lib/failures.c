@@ -13,16 +13,6 @@
 enum { KEY_FREE = 0, KEY_BUSY = 1, KEY_LEAST = 2 };
 enum { WATCH_FREE = 0, WATCH_BUSY, WATCH_OPEN };
 
-/* Told by an address that each thread has of its own. */
-static const void *this_thread(void) {
-    static __thread __attribute__((tls_model("initial-exec"))) char mine;
-    return &mine;
-}
-
-static bool is_host(enum trace_kind kind) {
-    return kind == TRACE_KIND_HOST || kind == TRACE_KIND_REGISTERED;
-}
-
 /* Before a record is written anew; pairs with the reader: what is half overwritten is not there. */
 static void unpublish(uint32_t *state) {
     uint32_t published = 1;
@@ -194,7 +184,7 @@ static void copy_table(struct recorder *recorder, struct trace_failure *failure,
 
 static bool is_own(const struct failure_watch *watch) {
     return load_acquire(&watch->state) == WATCH_OPEN &&
-           load_relaxed(&watch->thread) == this_thread();
+           load_relaxed(&watch->thread) == record_thread();
 }
 
 /* One that is free; else the next one loses its place, so that threads which ended keep none. */
@@ -231,7 +221,7 @@ static void begin_watch(struct recorder *recorder, struct trace_failure *failure
     store_relaxed(&watch->ledger, what->ledger);
     store_relaxed(&watch->group, (uint8_t)sites_group(what->kind));
     store_relaxed(&watch->device, what->device);
-    store_relaxed(&watch->thread, this_thread());
+    store_relaxed(&watch->thread, record_thread());
     store_relaxed(&watch->request, what->request_bytes);
     store_relaxed(&watch->ns, what->ns);
     store_relaxed(&watch->freed_bytes, 0);
@@ -459,10 +449,10 @@ void failures_block(struct record_call *call, enum trace_kind kind, uint16_t dev
 void failures_alloc(struct record_call *call, enum trace_kind kind, CUresult code,
                     uint64_t request) {
     int saved = errno;
-    struct trace_failure failure = describe(call, kind,
-                                            is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST
-                                                          : record_current_device(call->recorder),
-                                            code, request);
+    struct trace_failure failure = describe(
+        call, kind,
+        record_is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : record_current_device(call->recorder),
+        code, request);
     add_block(call, &failure, true);
     errno = saved;
 }
@@ -489,9 +479,10 @@ void failures_call(struct record_call *call, enum trace_kind kind, CUresult code
     struct recorder *recorder = call->recorder;
     struct trace_failure **calls = recorder->failures.calls;
     int saved = errno;
-    struct trace_failure what = describe(
-        call, kind, is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST : record_device_if_known(recorder),
-        code, bytes);
+    struct trace_failure what = describe(call, kind,
+                                         record_is_host(kind) ? (uint16_t)TRACE_DEVICE_HOST
+                                                              : record_device_if_known(recorder),
+                                         code, bytes);
     for (int i = 0; i < FAILURES_CALLS; i++) {
         struct trace_failure *known = load_acquire(&calls[i]); /* pairs with the swap */
         if (known && (known->call != what.call || known->code != code))

@@ -23,12 +23,6 @@ bool graphs_init(struct graphs *graphs) {
     return true;
 }
 
-/* Told by an address that each thread has of its own. */
-static const void *this_thread(void) {
-    static __thread __attribute__((tls_model("initial-exec"))) char mine;
-    return &mine;
-}
-
 /* ---- capture --------------------------------------------------------------------------------- */
 
 void graphs_ask(struct record_call *call, CUstream stream, is_capturing *ask) {
@@ -116,16 +110,18 @@ static void add_node(struct record_call *call, const struct graph_node *from) {
     struct graph_node *node = claim(call->recorder);
     if (!node)
         return;
+    node->holders = 1;
     node->device = from->device;
     node->frees = from->frees;
     node->freed_inside = false;
-    node->graph = from->graph;
-    node->exec = 0;
     node->address = from->address;
     node->bytes = from->bytes;
-    node->stream = from->graph ? 0 : call->key;
-    node->thread = this_thread();
     node->site = from->site;
+    store_relaxed(&node->graph, from->graph);
+    store_relaxed(&node->exec, 0u);
+    store_relaxed(&node->stream, from->graph ? 0u : call->key);
+    /* Pairs with take_captured. */
+    store_release(&node->thread, from->graph ? NULL : record_thread());
     store_release(&node->state, (uint32_t)NODE_USED); /* pairs with next_node */
 }
 
@@ -172,16 +168,29 @@ void graphs_any_node(struct record_call *call, CUresult code, CUgraph graph,
         graphs_free_node(call, code, graph, params->free);
 }
 
+/* The last of its holders lets it go. */
+static void let_go(struct graph_node *node) {
+    if (add_acq_rel(&node->holders, -1u) == 1)
+        store_release(&node->state, (uint32_t)NODE_FREE); /* pairs with claim */
+}
+
+static uint32_t open_captures(const struct graphs *graphs) {
+    return load_acquire(&graphs->captures) & ~HOLDING_OFF;
+}
+
 /*
  * Which nodes were captured by a capture that ends: those of its stream; of streams that joined it,
- * told by the thread that used them; and what is left, if no other one is open.
+ * told by the thread that used them; and what is left, if no other one is open. That is asked after
+ * the node was seen: the capture that it belongs to is open until it has taken all of its nodes.
  */
-static bool is_captured_by(const struct graphs *graphs, const struct graph_node *node,
-                           uint64_t stream, bool last) {
-    if (node->graph || node->exec || !node->thread)
+static bool take_captured(struct graphs *graphs, struct graph_node *node, uint64_t stream) {
+    const void *thread = load_acquire(&node->thread); /* pairs with add_node */
+    uint64_t of = load_relaxed(&node->stream);
+    if (!thread)
         return false;
-    return node->stream == stream ||
-           (!is_origin(graphs, node->stream) && (last || node->thread == this_thread()));
+    bool mine = of == stream || (!is_origin(graphs, of) &&
+                                 (thread == record_thread() || open_captures(graphs) <= 1));
+    return mine && cas_acq_rel(&node->thread, &thread, NULL);
 }
 
 void graphs_capture_ended(struct record_call *call, CUresult code, CUstream stream,
@@ -191,19 +200,17 @@ void graphs_capture_ended(struct record_call *call, CUresult code, CUstream stre
     if (code != CUDA_SUCCESS &&
         (code < CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || code > CUDA_ERROR_CAPTURED_EVENT))
         return; /* it goes on */
-    uint32_t open = load_acquire(&graphs->captures) & ~HOLDING_OFF;
-    swap_origin(graphs, (uintptr_t)stream, 0);
     struct graph_node *node;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
-        if (!is_captured_by(graphs, node, (uintptr_t)stream, open <= 1))
+        if (!take_captured(graphs, node, (uintptr_t)stream))
             continue;
-        node->graph = handle;
-        node->thread = NULL;
+        store_relaxed(&node->graph, handle);
         if (!handle)
-            store_release(&node->state, (uint32_t)NODE_FREE);
+            let_go(node);
     }
-    if (open)
-        add_acq_rel(&graphs->captures, -1u);
+    swap_origin(graphs, (uintptr_t)stream, 0);
+    if (open_captures(graphs))
+        add_acq_rel(&graphs->captures, -1u); /* pairs with take_captured */
 }
 
 /* ---- graphs ---------------------------------------------------------------------------------- */
@@ -211,7 +218,7 @@ void graphs_capture_ended(struct record_call *call, CUresult code, CUstream stre
 static bool is_freed_by(struct graphs *graphs, uint64_t graph, uint64_t address) {
     struct graph_node *node;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
-        if (node->frees && node->graph == graph && node->address == address)
+        if (load_relaxed(&node->graph) == graph && node->frees && node->address == address)
             return true;
     }
     return false;
@@ -226,10 +233,11 @@ void graphs_instantiated(struct record_call *call, CUresult code, CUgraph graph,
     }
     struct graph_node *node;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
-        if (node->graph != (uintptr_t)graph)
+        if (load_relaxed(&node->graph) != (uintptr_t)graph)
             continue;
-        node->freed_inside = !node->frees && is_freed_by(graphs, node->graph, node->address);
-        node->exec = (uintptr_t)*exec;
+        node->freed_inside = !node->frees && is_freed_by(graphs, (uintptr_t)graph, node->address);
+        add_relaxed(&node->holders, 1u);
+        store_relaxed(&node->exec, (uintptr_t)*exec);
         add_relaxed(&graphs->in_execs, 1u);
     }
 }
@@ -246,10 +254,7 @@ static void release_begin(struct recorder *recorder, uint64_t address) {
 
 static void release_end(struct recorder *recorder, uint64_t address, CUresult code) {
     struct table_mark mark = table_marked(&recorder->table, TRACE_SPACE_POINTER, address);
-    if (mark.slot && code != CUDA_SUCCESS)
-        table_unmark(&mark);
-    else if (mark.slot)
-        record_erase(recorder, &mark, trace_now(&recorder->trace));
+    record_settle(recorder, &mark, code);
 }
 
 static void back_with_memory(struct recorder *recorder, const struct graph_node *node) {
@@ -260,10 +265,10 @@ static void back_with_memory(struct recorder *recorder, const struct graph_node 
                        trace_now(&recorder->trace));
 }
 
-static bool is_own(struct graphs *graphs, const struct graph_node *free_node) {
+static bool is_own(struct graphs *graphs, uint64_t exec, uint64_t address) {
     struct graph_node *node;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
-        if (!node->frees && node->exec == free_node->exec && node->address == free_node->address)
+        if (load_relaxed(&node->exec) == exec && !node->frees && node->address == address)
             return true;
     }
     return false;
@@ -271,7 +276,8 @@ static bool is_own(struct graphs *graphs, const struct graph_node *free_node) {
 
 /* What another graph left and this one frees. */
 static bool frees_others(struct graphs *graphs, const struct graph_node *node, CUgraphExec exec) {
-    return node->exec == (uintptr_t)exec && node->frees && !is_own(graphs, node);
+    return load_relaxed(&node->exec) == (uintptr_t)exec && node->frees &&
+           !is_own(graphs, (uintptr_t)exec, node->address);
 }
 
 void graphs_launch_begin(struct record_call *call, CUgraphExec exec) {
@@ -293,7 +299,7 @@ void graphs_launched(struct record_call *call, CUresult code, CUgraphExec exec) 
     if (!load_relaxed(&graphs->in_execs))
         return;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
-        if (node->exec != (uintptr_t)exec)
+        if (load_relaxed(&node->exec) != (uintptr_t)exec)
             continue;
         any = true;
         if (frees_others(graphs, node, exec))
@@ -306,25 +312,21 @@ void graphs_launched(struct record_call *call, CUresult code, CUgraphExec exec) 
     errno = saved;
 }
 
-static void forget(struct graph_node *node) {
-    if (!node->graph && !node->exec)
-        store_release(&node->state, (uint32_t)NODE_FREE);
-}
-
 void graphs_destroy_begin(struct record_call *call, CUgraph graph) {
     struct graph_node *node;
     for (uint32_t at = 0; graph && (node = next_node(&call->recorder->graphs, &at));)
-        if (node->graph == (uintptr_t)graph)
-            node->graph |= ENDING;
+        if (load_relaxed(&node->graph) == (uintptr_t)graph)
+            store_relaxed(&node->graph, (uintptr_t)graph | ENDING);
 }
 
 void graphs_destroyed(struct record_call *call, CUresult code, CUgraph graph) {
     struct graph_node *node;
     for (uint32_t at = 0; graph && (node = next_node(&call->recorder->graphs, &at));) {
-        if (node->graph != ((uintptr_t)graph | ENDING))
+        if (load_relaxed(&node->graph) != ((uintptr_t)graph | ENDING))
             continue;
-        node->graph = code == CUDA_SUCCESS ? 0 : (uintptr_t)graph;
-        forget(node);
+        store_relaxed(&node->graph, code == CUDA_SUCCESS ? 0 : (uintptr_t)graph);
+        if (code == CUDA_SUCCESS)
+            let_go(node);
     }
 }
 
@@ -334,9 +336,9 @@ void graphs_exec_destroy_begin(struct record_call *call, CUgraphExec exec) {
     if (!load_relaxed(&graphs->in_execs))
         return;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
-        if (node->exec != (uintptr_t)exec)
+        if (load_relaxed(&node->exec) != (uintptr_t)exec)
             continue;
-        node->exec |= ENDING;
+        store_relaxed(&node->exec, (uintptr_t)exec | ENDING);
         if (node->freed_inside)
             release_begin(call->recorder, node->address);
     }
@@ -350,21 +352,21 @@ void graphs_exec_destroyed(struct record_call *call, CUresult code, CUgraphExec 
     if (!load_relaxed(&graphs->in_execs))
         return;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
-        if (node->exec != ((uintptr_t)exec | ENDING))
+        if (load_relaxed(&node->exec) != ((uintptr_t)exec | ENDING))
             continue;
         if (node->freed_inside)
             release_end(recorder, node->address, code);
-        node->exec = code == CUDA_SUCCESS ? 0 : (uintptr_t)exec;
+        store_relaxed(&node->exec, code == CUDA_SUCCESS ? 0 : (uintptr_t)exec);
         if (code != CUDA_SUCCESS)
             continue;
         add_relaxed(&graphs->in_execs, -1u);
-        forget(node);
+        let_go(node);
     }
     errno = saved;
 }
 
 static bool is_trimmed(const struct graph_node *node, CUdevice device) {
-    return node->freed_inside && node->exec && node->device == device;
+    return load_relaxed(&node->exec) && node->freed_inside && node->device == device;
 }
 
 void graphs_trim_begin(struct record_call *call, CUdevice device) {

@@ -25,7 +25,8 @@ struct record_call;
 struct recorder;
 
 struct graph_node {
-    uint32_t state; /* enum in graphs.c */
+    uint32_t state;   /* enum in graphs.c */
+    uint32_t holders; /* its graph or capture, and its executable graph */
     uint16_t device;
     bool frees;        /* a free node */
     bool freed_inside; /* an allocation node whose own graph frees it */
@@ -33,8 +34,8 @@ struct graph_node {
     uint64_t exec;     /* 0: not instantiated */
     uint64_t address;
     uint64_t bytes;
-    uint64_t stream; /* whose capture it is part of */
-    const void *thread;
+    uint64_t stream;    /* whose capture it is part of */
+    const void *thread; /* that captures it; NULL: it belongs to a graph */
     uint32_t site;
 };
 

@@ -38,12 +38,14 @@ uint32_t handles_note(struct recorder *recorder, enum handles_space space, uint6
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* Takes a reference or makes a mapping of what is known. False: it is not. */
+/* Takes a reference or makes a mapping of what is known. False: it is not, or is just ending. */
 static bool refer(struct recorder *recorder, unsigned space, uint64_t key, uint64_t unit) {
     struct table_mark found = table_live(&recorder->handles.counted, space, key);
-    if (found.slot)
-        add_acq_rel(&found.slot->bytes, unit); /* pairs with give_back */
-    return found.slot != NULL;
+    uint64_t held = found.slot ? load_acquire(&found.slot->bytes) : 0;
+    /* Pairs with give_back: what has come to nothing does not come back. */
+    while (held && !cas_acq_rel(&found.slot->bytes, &held, held + unit))
+        ;
+    return held != 0;
 }
 
 /* A handle not known so far; two threads may both find it new. */
@@ -58,17 +60,26 @@ static void introduce(struct recorder *recorder, unsigned space, uint64_t key, u
         trace_lose(&recorder->trace, TRACE_LOSS_RECORDS_FULL, 1);
 }
 
-/* Before the driver is asked. False: not known. */
+/*
+ * Before the driver is asked. False: not known. The block of the last reference is marked before
+ * the count says so: after that, the handle can be somebody else's, with a block of its own.
+ */
 static bool give_back(struct recorder *recorder, unsigned space, uint64_t key, uint64_t unit) {
     struct table_mark found = table_live(&recorder->handles.counted, space, key);
-    if (!found.slot)
-        return false;
-    /* Pairs with refer: the last one marks. */
-    if (add_acq_rel(&found.slot->bytes, -unit) == unit) {
-        table_mark_freeing(&recorder->handles.counted, space, key);
-        table_mark_freeing(&recorder->table, space, key);
+    uint64_t held = found.slot ? load_acquire(&found.slot->bytes) : 0;
+    while (held) {
+        struct table_mark block = {0};
+        if (held == unit)
+            block = table_mark_freeing(&recorder->table, space, key);
+        if (cas_acq_rel(&found.slot->bytes, &held, held - unit)) { /* pairs with refer */
+            if (held == unit)
+                table_begin_freeing(&found);
+            return true;
+        }
+        if (block.slot)
+            table_unmark(&block);
     }
-    return true;
+    return false;
 }
 
 /* After it agreed: what was the last reference takes the block with it. */
@@ -88,9 +99,12 @@ static void undo(struct recorder *recorder, unsigned space, uint64_t key, uint64
     struct table_mark count = table_marked(&recorder->handles.counted, space, key);
     if (block.slot)
         table_unmark(&block);
-    if (count.slot)
-        table_unmark(&count);
-    refer(recorder, space, key, unit);
+    if (!count.slot) {
+        refer(recorder, space, key, unit);
+        return;
+    }
+    add_acq_rel(&count.slot->bytes, unit);
+    table_unmark(&count);
 }
 
 /* call->known: give_back knew it. */

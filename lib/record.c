@@ -81,6 +81,10 @@ void record_leave(void) {
     outermost.sp = 0;
 }
 
+const void *record_thread(void) {
+    return &outermost;
+}
+
 /* ---- who and where
  * -------------------------------------------------------------------------------- */
 
@@ -185,6 +189,15 @@ void record_erase(struct recorder *recorder, const struct table_mark *mark, uint
         book_free(recorder, mark->site, mark->bytes, mark->pool, ns);
 }
 
+void record_settle(struct recorder *recorder, const struct table_mark *mark, CUresult code) {
+    /* Superseded in either case: handed out again meanwhile, so that the driver did free it,
+       whatever it returned; whoever got it has booked that. */
+    if (mark->slot && code != CUDA_SUCCESS)
+        table_unmark(mark);
+    else if (mark->slot)
+        record_erase(recorder, mark, trace_now(&recorder->trace));
+}
+
 void record_publish(struct recorder *recorder, struct trace_site *site, struct table_entry *entry,
                     uint64_t ns) {
     struct trace_writer *trace = &recorder->trace;
@@ -259,10 +272,6 @@ static void book_alloc(struct recorder *recorder, struct trace_site *site,
     trace_lose(trace, TRACE_LOSS_TABLE_FULL_BYTES, entry->bytes);
 }
 
-static bool is_host(enum trace_kind kind) {
-    return kind == TRACE_KIND_HOST || kind == TRACE_KIND_REGISTERED;
-}
-
 void record_block(struct record_call *call, const struct record_block *block) {
     struct recorder *recorder = call->recorder;
     int saved = errno;
@@ -286,7 +295,7 @@ void record_alloc(struct record_call *call, enum trace_kind kind, enum trace_spa
     struct record_block block = {
         .kind = kind,
         .space = space,
-        .device = is_host(kind) ? TRACE_DEVICE_HOST : RECORD_DEVICE_CURRENT,
+        .device = record_is_host(kind) ? TRACE_DEVICE_HOST : RECORD_DEVICE_CURRENT,
         .address = address,
         .bytes = bytes,
     };
@@ -374,18 +383,12 @@ void record_free_begin(struct record_call *call, enum trace_space space, uint64_
 
 void record_free_end(struct record_call *call, uint64_t address, CUresult code) {
     struct recorder *recorder = call->recorder;
-    const struct table_mark *mark = &call->mark;
     int saved = errno;
-    if (address && !mark->slot)
+    if (address && !call->mark.slot)
         trace_lose(&recorder->trace, TRACE_LOSS_UNKNOWN_FREES, 1);
     if (address && code != CUDA_SUCCESS)
         failures_free(call, code);
-    /* Superseded in either case: handed out again meanwhile, so that the driver did free it,
-       whatever it returned; whoever got it has booked that. */
-    if (mark->slot && code != CUDA_SUCCESS)
-        table_unmark(mark);
-    else if (mark->slot)
-        record_erase(recorder, mark, trace_now(&recorder->trace));
+    record_settle(recorder, &call->mark, code);
     errno = saved;
 }
 

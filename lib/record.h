@@ -108,6 +108,13 @@ uint16_t record_tensor_device(int device);
 
 /* ---- for the modules that know one kind of memory -------------------------------------------- */
 
+/* The calling thread, told by an address that each has of its own. */
+const void *record_thread(void);
+
+static inline bool record_is_host(enum trace_kind kind) {
+    return kind == TRACE_KIND_HOST || kind == TRACE_KIND_REGISTERED;
+}
+
 /* This thread has mapped physical memory. */
 void record_mapped(uint64_t address, uint64_t bytes);
 
@@ -132,6 +139,8 @@ void record_publish(struct recorder *recorder, struct trace_site *site, struct t
                     uint64_t ns);
 /* Ends a mark: what was being freed is gone. */
 void record_erase(struct recorder *recorder, const struct table_mark *mark, uint64_t ns);
+/* Ends it as the driver has decided: gone, or live as before. */
+void record_settle(struct recorder *recorder, const struct table_mark *mark, CUresult code);
 
 /* A named moment. */
 void record_mark(struct recorder *recorder, const char *name);
