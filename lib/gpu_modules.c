@@ -5,19 +5,6 @@
 #include "atomic.h"
 #include "record.h"
 
-static struct trace_gpu_module *new_record(struct recorder *recorder) {
-    struct trace_writer *trace = &recorder->trace;
-    uint32_t ref = reuse_take(&recorder->gpu_modules.ended);
-    struct trace_gpu_module *module =
-        ref ? trace_at(trace, ref)
-            : trace_append(trace, TRACE_SECTION_GPU_MODULES, sizeof *module, sizeof *module);
-    if (ref)
-        store_release(&module->state, 0u); /* not to be read until it is written anew */
-    if (!module)
-        trace_lose(trace, TRACE_LOSS_RECORDS_FULL, 1);
-    return module;
-}
-
 static void end(struct recorder *recorder, uint32_t ref) {
     struct trace_gpu_module *module = trace_at(&recorder->trace, ref);
     /* Pairs with the reader. */
@@ -37,7 +24,8 @@ void gpu_modules_loaded(struct record_call *call, CUresult code, enum trace_gpu_
     if (code != CUDA_SUCCESS)
         failures_call(call, 0, code, 0);
     else
-        module = new_record(recorder);
+        module = reuse_record(&recorder->gpu_modules.ended, &recorder->trace,
+                              TRACE_SECTION_GPU_MODULES, sizeof *module);
     if (module) {
         module->type = (uint16_t)type;
         module->device = record_device_if_known(recorder);

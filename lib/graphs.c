@@ -1,7 +1,6 @@
 #include "graphs.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 #include "atomic.h"
 #include "record.h"
@@ -12,15 +11,8 @@ enum { NODE_FREE = 0, NODE_BUSY, NODE_USED };
 #define HOLD_OFF_PATIENCE 100000 /* looks: the other thread is inside one query of the driver */
 
 bool graphs_init(struct graphs *graphs) {
-    size_t bytes = GRAPHS_NODES * sizeof(struct graph_node);
-    void *nodes = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (nodes == MAP_FAILED)
-        return false;
-    /* A forked child begins its own; advice that fails only costs it the address space. */
-    madvise(nodes, bytes, MADV_DONTFORK);
-    graphs->nodes = nodes;
-    return true;
+    graphs->nodes = trace_private(GRAPHS_NODES * sizeof(struct graph_node));
+    return graphs->nodes;
 }
 
 /* ---- capture --------------------------------------------------------------------------------- */

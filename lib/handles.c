@@ -1,7 +1,6 @@
 #include "handles.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 #include "atomic.h"
 #include "record.h"
@@ -12,14 +11,7 @@
 
 static struct trace_slot *private_slots(void *owner, uint32_t count) {
     (void)owner;
-    size_t bytes = count * sizeof(struct trace_slot);
-    void *slots = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (slots == MAP_FAILED)
-        return NULL;
-    /* A forked child begins its own; advice that fails only costs it the address space. */
-    madvise(slots, bytes, MADV_DONTFORK);
-    return slots;
+    return trace_private(count * sizeof(struct trace_slot));
 }
 
 bool handles_init(struct handles *handles) {
@@ -140,20 +132,18 @@ void handles_created(struct record_call *call, CUresult code,
                      const CUmemGenericAllocationHandle *handle, uint64_t bytes,
                      const CUmemAllocationProp *properties) {
     int saved = errno;
+    /* The driver may have refused because there are no properties. */
+    bool there = properties && on_device(properties);
+    uint16_t device = there ? record_device(call->recorder, properties->location.id)
+                            : (uint16_t)TRACE_DEVICE_UNKNOWN;
     if (code != CUDA_SUCCESS) {
-        /* The driver may have refused because there are no properties. */
-        bool known = properties && on_device(properties);
-        failures_block(call, TRACE_KIND_VMM,
-                       known ? record_device(call->recorder, properties->location.id)
-                             : (uint16_t)TRACE_DEVICE_UNKNOWN,
-                       code, bytes);
+        failures_block(call, TRACE_KIND_VMM, device, code, bytes);
     } else {
         introduce(call->recorder, TRACE_SPACE_VMM, *handle, 0);
         struct record_block block = {
-            .kind = on_device(properties) ? TRACE_KIND_VMM : TRACE_KIND_HOST,
+            .kind = there ? TRACE_KIND_VMM : TRACE_KIND_HOST,
             .space = TRACE_SPACE_VMM,
-            .device = on_device(properties) ? record_device(call->recorder, properties->location.id)
-                                            : (uint16_t)TRACE_DEVICE_HOST,
+            .device = there ? device : (uint16_t)TRACE_DEVICE_HOST,
             .address = *handle,
             .bytes = bytes,
         };
@@ -202,19 +192,6 @@ void handles_release_end(struct record_call *call, CUresult code,
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-static struct trace_range *new_range(struct recorder *recorder) {
-    struct trace_writer *trace = &recorder->trace;
-    uint32_t ref = reuse_take(&recorder->handles.ranges);
-    struct trace_range *range =
-        ref ? trace_at(trace, ref)
-            : trace_append(trace, TRACE_SECTION_RANGES, sizeof *range, sizeof *range);
-    if (ref)
-        store_release(&range->state, 0u); /* not to be read until it is written anew */
-    if (!range)
-        trace_lose(trace, TRACE_LOSS_RECORDS_FULL, 1);
-    return range;
-}
-
 static void end_range(struct recorder *recorder, uint32_t ref) {
     struct trace_range *range = trace_at(&recorder->trace, ref);
     store_release(&range->removed_ns, trace_now(&recorder->trace)); /* pairs with the reader */
@@ -224,7 +201,8 @@ static void end_range(struct recorder *recorder, uint32_t ref) {
 /* `from` says type, address, bytes, device and, of a mapping, handle and offset. */
 static bool add_range(struct record_call *call, unsigned space, const struct trace_range *from) {
     struct recorder *recorder = call->recorder;
-    struct trace_range *range = new_range(recorder);
+    struct trace_range *range = reuse_record(&recorder->handles.ranges, &recorder->trace,
+                                             TRACE_SECTION_RANGES, sizeof *range);
     if (!range)
         return false;
     range->type = from->type;

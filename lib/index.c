@@ -1,21 +1,14 @@
 #include "index.h"
 
 #include <stddef.h>
-#include <sys/mman.h>
 
 #include "atomic.h"
+#include "trace_writer.h"
 
 bool index_init(struct index *index, unsigned bits) {
-    size_t bytes = sizeof(uint32_t) << bits;
-    void *refs = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (refs == MAP_FAILED)
-        return false;
-    /* A forked child begins its own; advice that fails only costs it the address space. */
-    madvise(refs, bytes, MADV_DONTFORK);
-    index->refs = refs;
+    index->refs = trace_private(sizeof(uint32_t) << bits);
     index->mask = (1u << bits) - 1;
-    return true;
+    return index->refs;
 }
 
 /* A quarter stays empty, so that every search ends soon. */

@@ -2,7 +2,6 @@
 
 #include <elf.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,16 +17,10 @@
 uint32_t modules_unloads;
 
 bool modules_init(struct modules *m, struct trace_writer *trace) {
-    size_t bytes = MODULES_MAX * sizeof *m->list;
-    void *list = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (list == MAP_FAILED)
-        return false;
-    madvise(list, bytes, MADV_DONTFORK);
     m->trace = trace;
-    m->list = list;
+    m->list = trace_private(MODULES_MAX * sizeof *m->list);
     m->unloads_seen = load_acquire(&modules_unloads);
-    return true;
+    return m->list;
 }
 
 const struct module *modules_find(const struct modules *m, uintptr_t pc) {

@@ -143,15 +143,25 @@ static void sample_at_peak(struct recorder *recorder, uint16_t number) {
     sample(recorder, pool);
 }
 
-bool pools_decide(struct record_call *call, uint64_t bytes, CUmemoryPool handle) {
-    int saved = errno;
+/* Where a block comes from: of the pool named, else of the device's current one. */
+struct source {
+    uint16_t number, device;
+    enum trace_kind kind;
+};
+
+static struct source source_of(struct record_call *call, CUmemoryPool handle) {
     uint16_t device = record_device_if_known(call->recorder);
     uint16_t number = handle ? known(call, handle) : current_of(call, device);
-    const struct pool *pool = number ? &call->recorder->pools.pools[number - 1] : NULL;
+    const struct pool *pool = &call->recorder->pools.pools[number ? number - 1 : 0];
+    return number ? (struct source){number, pool->device, (enum trace_kind)pool->kind}
+                  : (struct source){0, device, TRACE_KIND_POOL};
+}
+
+bool pools_decide(struct record_call *call, uint64_t bytes, CUmemoryPool handle) {
+    int saved = errno;
+    struct source source = source_of(call, handle);
     /* What is captured takes no memory yet. */
-    bool refused = !call->capturing &&
-                   limits_decide(call, pool ? (enum trace_kind)pool->kind : TRACE_KIND_POOL,
-                                 pool ? pool->device : device, bytes);
+    bool refused = !call->capturing && limits_decide(call, source.kind, source.device, bytes);
     errno = saved;
     return refused;
 }
@@ -166,22 +176,20 @@ void pools_allocated(struct record_call *call, CUresult code, const CUdeviceptr 
     }
     if (!*address) /* of 0 bytes: see record_alloc */
         return;
-    uint16_t device = record_device_if_known(recorder);
-    uint16_t number = handle ? known(call, handle) : current_of(call, device);
-    const struct pool *pool = number ? &recorder->pools.pools[number - 1] : NULL;
+    struct source source = source_of(call, handle);
     if (call->capturing) {
-        graphs_node(call, CUDA_SUCCESS, 0, *address, bytes, pool ? pool->device : device);
+        graphs_node(call, CUDA_SUCCESS, 0, *address, bytes, source.device);
     } else {
         struct record_block block = {
-            .kind = pool ? (enum trace_kind)pool->kind : TRACE_KIND_POOL,
+            .kind = source.kind,
             .space = TRACE_SPACE_POINTER,
-            .device = pool ? pool->device : device,
-            .pool = number,
+            .device = source.device,
+            .pool = source.number,
             .address = *address,
             .bytes = bytes,
         };
         record_block(call, &block);
-        sample_at_peak(recorder, number);
+        sample_at_peak(recorder, source.number);
     }
     errno = saved;
 }

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -781,21 +780,15 @@ static __attribute__((noinline)) bool is_present(struct python *python, uint64_t
 }
 
 bool python_init(struct python *python, struct trace_writer *trace, bool wanted) {
-    const size_t bytes = sizeof(struct python_place) * PLACE_SETS * PLACE_WAYS;
     python->trace = trace;
     python->trial = TRIAL;
     if (!wanted) {
         python->state = PYTHON_OFF;
         return true;
     }
-    void *cache = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (cache == MAP_FAILED)
-        return false;
-    madvise(cache, bytes, MADV_DONTFORK);
-    python->cache = cache;
-    return index_init(&python->strings, STRING_BITS) && index_init(&python->places, PLACE_BITS) &&
-           index_init(&python->stacks, STACK_BITS);
+    python->cache = trace_private(sizeof(struct python_place) * PLACE_SETS * PLACE_WAYS);
+    return python->cache && index_init(&python->strings, STRING_BITS) &&
+           index_init(&python->places, PLACE_BITS) && index_init(&python->stacks, STACK_BITS);
 }
 
 /* The frame that the thread is in; 0: none. False: not readable. */

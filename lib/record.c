@@ -189,15 +189,6 @@ void record_erase(struct recorder *recorder, const struct table_mark *mark, uint
         book_free(recorder, mark->site, mark->bytes, mark->pool, ns);
 }
 
-void record_settle(struct recorder *recorder, const struct table_mark *mark, CUresult code) {
-    /* Superseded in either case: handed out again meanwhile, so that the driver did free it,
-       whatever it returned; whoever got it has booked that. */
-    if (mark->slot && code != CUDA_SUCCESS)
-        table_unmark(mark);
-    else if (mark->slot)
-        record_erase(recorder, mark, trace_now(&recorder->trace));
-}
-
 void record_publish(struct recorder *recorder, struct trace_site *site, struct table_entry *entry,
                     uint64_t ns) {
     struct trace_writer *trace = &recorder->trace;
@@ -241,24 +232,20 @@ static void notice_caller(struct recorder *recorder, struct trace_site *site) {
     store_relaxed(&site->called_from, caller);
 }
 
-static struct trace_site *site_of(struct record_call *call, const struct site_key *key) {
-    struct trace_site *site = sites_get(&call->recorder->sites, key);
-    if (site && !key->python_stack && !(load_relaxed(&site->flags) & TRACE_SITE_OTHER))
-        notice_caller(call->recorder, site);
-    return site;
-}
-
 struct trace_site *record_site(struct record_call *call, enum trace_kind kind, uint16_t device,
                                uint64_t ns) {
     struct stack_refs stack = record_stack(call, ns);
     struct site_key key = {
-        .ledger = TRACE_LEDGER_DRIVER,
+        .ledger = kind == TRACE_KIND_TENSOR ? TRACE_LEDGER_TENSOR : TRACE_LEDGER_DRIVER,
         .kind = (uint8_t)kind,
         .device = device,
         .native_stack = stack.native,
         .python_stack = stack.python,
     };
-    return site_of(call, &key);
+    struct trace_site *site = sites_get(&call->recorder->sites, &key);
+    if (site && !key.python_stack && !(load_relaxed(&site->flags) & TRACE_SITE_OTHER))
+        notice_caller(call->recorder, site);
+    return site;
 }
 
 static void book_alloc(struct recorder *recorder, struct trace_site *site,
@@ -356,16 +343,10 @@ void record_tensor(struct record_call *call, uint64_t address, uint64_t bytes, i
     if (!(load_relaxed(&trace->header->features) & TRACE_FEATURE_TENSORS))
         or_relaxed(&trace->header->features, (uint64_t)TRACE_FEATURE_TENSORS);
     notice_segment(recorder, address, bytes);
-    struct stack_refs stack = record_stack(call, ns);
-    struct site_key key = {
-        .ledger = TRACE_LEDGER_TENSOR,
-        .kind = TRACE_KIND_TENSOR,
-        .device = record_tensor_device(device),
-        .native_stack = stack.native,
-        .python_stack = stack.python,
-    };
+    struct trace_site *site =
+        record_site(call, TRACE_KIND_TENSOR, record_tensor_device(device), ns);
     struct table_entry entry = {.address = address, .bytes = bytes, .space = TRACE_SPACE_TENSOR};
-    book_alloc(recorder, site_of(call, &key), &entry, ns);
+    book_alloc(recorder, site, &entry, ns);
     errno = saved;
 }
 

@@ -139,8 +139,18 @@ void record_publish(struct recorder *recorder, struct trace_site *site, struct t
                     uint64_t ns);
 /* Ends a mark: what was being freed is gone. */
 void record_erase(struct recorder *recorder, const struct table_mark *mark, uint64_t ns);
-/* Ends it as the driver has decided: gone, or live as before. */
-void record_settle(struct recorder *recorder, const struct table_mark *mark, CUresult code);
+/*
+ * Ends it as the driver has decided: gone, or live as before. Superseded in either case: handed out
+ * again meanwhile, so that the driver did free it, whatever it returned; whoever got it has booked
+ * that.
+ */
+static inline void record_settle(struct recorder *recorder, const struct table_mark *mark,
+                                 CUresult code) {
+    if (mark->slot && code != CUDA_SUCCESS)
+        table_unmark(mark);
+    else if (mark->slot)
+        record_erase(recorder, mark, trace_now(&recorder->trace));
+}
 
 /* A named moment. */
 void record_mark(struct recorder *recorder, const char *name);

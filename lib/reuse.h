@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "trace_writer.h"
+
 #define REUSE_KEPT  4096 /* the latest ended ones stay as they are */
 #define REUSE_SLOTS 8192
 
@@ -18,7 +20,9 @@ struct reuse {
 
 void reuse_ended(struct reuse *reuse, uint32_t ref);
 
-/* The ref of a record to write anew; 0: none yet. */
-uint32_t reuse_take(struct reuse *reuse);
+/* A record to be written: an ended one, or a new one at the end of the section. Its first word, the
+   state, is 0. NULL: no room (counted). */
+void *reuse_record(struct reuse *reuse, struct trace_writer *trace, enum trace_section section,
+                   uint32_t bytes);
 
 #endif

@@ -276,6 +276,16 @@ void *trace_append(struct trace_writer *t, enum trace_section section, uint32_t 
     }
 }
 
+void *trace_private(size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    /* A forked child begins its own; advice that fails only costs it the address space. */
+    madvise(memory, bytes, MADV_DONTFORK);
+    return memory;
+}
+
 uint32_t trace_add_string(struct trace_writer *t, const char *text) {
     size_t bytes = strnlen(text, 65535);
     if (!bytes)

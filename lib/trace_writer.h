@@ -54,6 +54,10 @@ struct trace_region *trace_add_region(struct trace_writer *t, enum trace_section
 void *trace_append(struct trace_writer *t, enum trace_section section, uint32_t bytes,
                    uint32_t record_bytes);
 
+/* Zeroed memory beside the file, for what a reader does not need; a forked child has none of it.
+   Never given back. NULL: none to be had. */
+void *trace_private(size_t bytes);
+
 /* The text's ref; 0 if empty or there was no room. At most 65535 bytes of it are kept. */
 uint32_t trace_add_string(struct trace_writer *t, const char *text);
 
