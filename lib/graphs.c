@@ -238,7 +238,11 @@ void graphs_instantiated(struct record_call *call, CUresult code, CUgraph graph,
  * Whatever ends in a call is marked before the driver is asked and taken off after: meanwhile
  * another thread may be given the same handle or address.
  */
-#define ENDING (1ull << 63) /* in a node's graph or exec */
+#define ENDING (1ull << 63) /* in place of a handle: no handle, and another one for each ending */
+
+static uint64_t new_ending(struct record_call *call) {
+    return call->key = ENDING | add_relaxed(&call->recorder->graphs.endings, 1);
+}
 
 static void release_begin(struct recorder *recorder, uint64_t address) {
     table_mark_freeing(&recorder->table, TRACE_SPACE_POINTER, address);
@@ -305,16 +309,17 @@ void graphs_launched(struct record_call *call, CUresult code, CUgraphExec exec) 
 }
 
 void graphs_destroy_begin(struct record_call *call, CUgraph graph) {
+    uint64_t ending = new_ending(call);
     struct graph_node *node;
     for (uint32_t at = 0; graph && (node = next_node(&call->recorder->graphs, &at));)
         if (load_relaxed(&node->graph) == (uintptr_t)graph)
-            store_relaxed(&node->graph, (uintptr_t)graph | ENDING);
+            store_relaxed(&node->graph, ending);
 }
 
 void graphs_destroyed(struct record_call *call, CUresult code, CUgraph graph) {
     struct graph_node *node;
     for (uint32_t at = 0; graph && (node = next_node(&call->recorder->graphs, &at));) {
-        if (load_relaxed(&node->graph) != ((uintptr_t)graph | ENDING))
+        if (load_relaxed(&node->graph) != call->key)
             continue;
         store_relaxed(&node->graph, code == CUDA_SUCCESS ? 0 : (uintptr_t)graph);
         if (code == CUDA_SUCCESS)
@@ -324,13 +329,14 @@ void graphs_destroyed(struct record_call *call, CUresult code, CUgraph graph) {
 
 void graphs_exec_destroy_begin(struct record_call *call, CUgraphExec exec) {
     struct graphs *graphs = &call->recorder->graphs;
+    uint64_t ending = new_ending(call);
     struct graph_node *node;
     if (!load_relaxed(&graphs->in_execs))
         return;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
         if (load_relaxed(&node->exec) != (uintptr_t)exec)
             continue;
-        store_relaxed(&node->exec, (uintptr_t)exec | ENDING);
+        store_relaxed(&node->exec, ending);
         if (node->freed_inside)
             release_begin(call->recorder, node->address);
     }
@@ -344,7 +350,7 @@ void graphs_exec_destroyed(struct record_call *call, CUresult code, CUgraphExec 
     if (!load_relaxed(&graphs->in_execs))
         return;
     for (uint32_t at = 0; (node = next_node(graphs, &at));) {
-        if (load_relaxed(&node->exec) != ((uintptr_t)exec | ENDING))
+        if (load_relaxed(&node->exec) != call->key)
             continue;
         if (node->freed_inside)
             release_end(recorder, node->address, code);

@@ -43,6 +43,7 @@ struct graphs {
     struct graph_node *nodes;
     uint32_t limit;    /* one past the highest node ever used */
     uint32_t in_execs; /* nodes in executable graphs: without any, a launch costs nothing */
+    uint64_t endings;  /* of graphs and executable graphs, begun so far */
     uint32_t captures; /* open ones; the top bit: no capture may begin just now */
     uint64_t origins[GRAPHS_ORIGINS]; /* streams whose capture is open; 0: none */
     uint32_t seen;                    /* a capture has ever been begun */

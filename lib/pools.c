@@ -7,15 +7,21 @@
 
 #define SAMPLE_EVERY_NS 3000000000u /* at new peaks */
 
-enum { POOL_FREE = 0, POOL_BUSY, POOL_USED };
+/* Low bits of a pool's state; above them a generation, so that a place that was looked at is not
+   taken if another pool has had it since. */
+enum { POOL_FREE = 0, POOL_BUSY = 1, POOL_USED = 2, POOL_STATE = 3, POOL_GENERATION = 4 };
 
 /* ---- numbers --------------------------------------------------------------------------------- */
+
+static bool is_used(uint32_t state) {
+    return (state & POOL_STATE) == POOL_USED;
+}
 
 /* 0: not known. */
 static uint16_t number_of(const struct pools *pools, CUmemoryPool handle) {
     for (uint16_t i = 0; i < POOLS_MAX; i++) {
         const struct pool *pool = &pools->pools[i];
-        if (load_acquire(&pool->state) == POOL_USED && /* pairs with add */
+        if (is_used(load_acquire(&pool->state)) && /* pairs with add */
             load_relaxed(&pool->handle) == (uintptr_t)handle)
             return (uint16_t)(i + 1);
     }
@@ -44,8 +50,8 @@ static struct trace_pool *describe(struct record_call *call, const struct pool *
 
 /* Never used; or destroyed, and its last block freed. */
 static bool is_free(const struct pool *pool, uint32_t state) {
-    return state == POOL_FREE ||
-           (state == POOL_USED && pool->record && load_acquire(&pool->record->destroyed_ns) &&
+    return (state & POOL_STATE) == POOL_FREE ||
+           (is_used(state) && pool->record && load_acquire(&pool->record->destroyed_ns) &&
             !load_relaxed(&pool->record->used_bytes));
 }
 
@@ -56,7 +62,8 @@ static uint16_t add(struct record_call *call, uint64_t handle, uint16_t device, 
     for (uint16_t i = 0; i < POOLS_MAX; i++) {
         struct pool *pool = &pools->pools[i];
         uint32_t state = load_acquire(&pool->state);
-        if (!is_free(pool, state) || !cas_acq_rel(&pool->state, &state, (uint32_t)POOL_BUSY))
+        uint32_t mine = (state & ~(uint32_t)POOL_STATE) + POOL_GENERATION;
+        if (!is_free(pool, state) || !cas_acq_rel(&pool->state, &state, mine | POOL_BUSY))
             continue;
         pool->device = device;
         pool->kind = kind;
@@ -64,7 +71,7 @@ static uint16_t add(struct record_call *call, uint64_t handle, uint16_t device, 
         pool->record = describe(call, pool, flags);
         if (pool->record)
             store_release(&pool->record->number, (uint32_t)(i + 1));
-        store_release(&pool->state, (uint32_t)POOL_USED); /* pairs with number_of */
+        store_release(&pool->state, mine | POOL_USED); /* pairs with number_of */
         return (uint16_t)(i + 1);
     }
     trace_lose(&call->recorder->trace, TRACE_LOSS_RECORDS_FULL, 1);
@@ -117,7 +124,7 @@ static void sample(struct recorder *recorder, const struct pool *pool) {
 
 void pools_sample_all(struct recorder *recorder) {
     for (int i = 0; i < POOLS_MAX; i++)
-        if (load_acquire(&recorder->pools.pools[i].state) == POOL_USED)
+        if (is_used(load_acquire(&recorder->pools.pools[i].state)))
             sample(recorder, &recorder->pools.pools[i]);
 }
 
