@@ -25,6 +25,13 @@
     __atomic_compare_exchange_n((p), (expected), (desired), false, __ATOMIC_ACQ_REL,               \
                                 __ATOMIC_ACQUIRE)
 
+/* In one order that all threads agree on: for two who each write first and then look. */
+#define load_seq_cst(p)        __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define exchange_seq_cst(p, v) __atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST)
+#define cas_seq_cst(p, expected, desired)                                                          \
+    __atomic_compare_exchange_n((p), (expected), (desired), false, __ATOMIC_SEQ_CST,               \
+                                __ATOMIC_ACQUIRE)
+
 /*
  * Adds without a locked instruction: only for fields that one writer at a time changes (under a
  * version word) and that a reader may look at meanwhile.

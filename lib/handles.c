@@ -6,8 +6,6 @@
 #include "record.h"
 
 #define FIRST_SLOTS 1024
-#define REFERENCE   1ull
-#define MAPPING     (1ull << 32)
 
 static struct trace_slot *private_slots(void *owner, uint32_t count) {
     (void)owner;
@@ -30,51 +28,47 @@ uint32_t handles_note(struct recorder *recorder, enum handles_space space, uint6
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-/* Takes a reference or makes a mapping of what is known. False: it is not, or is just ending. */
-static bool refer(struct recorder *recorder, unsigned space, uint64_t key, uint64_t unit) {
-    struct table_mark found = table_live(&recorder->handles.counted, space, key);
-    uint64_t held = found.slot ? load_acquire(&found.slot->bytes) : 0;
-    /* Pairs with give_back: what has come to nothing does not come back. */
-    while (held && !cas_acq_rel(&found.slot->bytes, &held, held + unit))
-        ;
-    return held != 0;
+/* One more of what is known. False: it is not, or is just ending. */
+static bool refer(struct recorder *recorder, unsigned space, uint64_t key) {
+    return table_refer_again(&recorder->handles.counted, space, key);
 }
 
-/* A handle not known so far; two threads may both find it new. */
-static void introduce(struct recorder *recorder, unsigned space, uint64_t key, uint16_t context) {
-    struct table_entry entry = {
-        .address = key, .bytes = REFERENCE, .context = context, .space = (uint8_t)space};
-    struct table_entry old;
-    enum table_result result = table_insert(&recorder->handles.counted, &entry, &old);
-    if (result == TABLE_REPLACED && space == TRACE_SPACE_IPC)
-        refer(recorder, space, key, old.bytes);
-    if (result == TABLE_FULL)
+/* The first of a handle that the driver has just made, whatever is known of an older one. */
+static void begin_count(struct recorder *recorder, unsigned space, uint64_t key) {
+    struct table_entry first = {.address = key, .context = 1, .space = (uint8_t)space}, old;
+    if (table_insert(&recorder->handles.counted, &first, &old) == TABLE_FULL)
         trace_lose(&recorder->trace, TRACE_LOSS_RECORDS_FULL, 1);
 }
 
+/* One more, or the first one: true. */
+static bool introduce(struct recorder *recorder, unsigned space, uint64_t key) {
+    enum table_result result = table_refer(&recorder->handles.counted, space, key);
+    if (result == TABLE_FULL)
+        trace_lose(&recorder->trace, TRACE_LOSS_RECORDS_FULL, 1);
+    return result != TABLE_PRESENT;
+}
+
 /*
- * Before the driver is asked. False: not known. The block of the last reference is marked before
- * the count says so: after that, the handle can be somebody else's, with a block of its own.
+ * Before the driver is asked. False: not known. The block of the last one is marked before the
+ * count says so: after that, the handle can be somebody else's, with a block of its own.
  */
-static bool give_back(struct recorder *recorder, unsigned space, uint64_t key, uint64_t unit) {
-    struct table_mark found = table_live(&recorder->handles.counted, space, key);
-    uint64_t held = found.slot ? load_acquire(&found.slot->bytes) : 0;
-    while (held) {
+static bool give_back(struct recorder *recorder, unsigned space, uint64_t key) {
+    for (;;) {
         struct table_mark block = {0};
-        if (held == unit)
+        struct table_mark count = table_live(&recorder->handles.counted, space, key);
+        if (!count.slot)
+            return false;
+        bool last = table_count(&count) == 1;
+        if (last)
             block = table_mark_freeing(&recorder->table, space, key);
-        if (cas_acq_rel(&found.slot->bytes, &held, held - unit)) { /* pairs with refer */
-            if (held == unit)
-                table_begin_freeing(&found);
+        if (last ? table_begin_freeing(&count) : table_refer_less(&count))
             return true;
-        }
         if (block.slot)
             table_unmark(&block);
     }
-    return false;
 }
 
-/* After it agreed: what was the last reference takes the block with it. */
+/* After it agreed: the last one takes the block with it. */
 static void confirm(struct recorder *recorder, unsigned space, uint64_t key) {
     struct table_mark count = table_marked(&recorder->handles.counted, space, key);
     struct table_mark block = table_marked(&recorder->table, space, key);
@@ -86,17 +80,13 @@ static void confirm(struct recorder *recorder, unsigned space, uint64_t key) {
 }
 
 /* After it refused. */
-static void undo(struct recorder *recorder, unsigned space, uint64_t key, uint64_t unit) {
+static void undo(struct recorder *recorder, unsigned space, uint64_t key) {
     struct table_mark block = table_marked(&recorder->table, space, key);
     struct table_mark count = table_marked(&recorder->handles.counted, space, key);
     if (block.slot)
         table_unmark(&block);
-    if (!count.slot) {
-        refer(recorder, space, key, unit);
-        return;
-    }
-    add_acq_rel(&count.slot->bytes, unit);
-    table_unmark(&count);
+    if (!count.slot || !table_unmark(&count))
+        refer(recorder, space, key);
 }
 
 /* call->known: give_back knew it. */
@@ -109,7 +99,7 @@ static void finish(struct record_call *call, CUresult code, unsigned space, uint
     if (call->known && code == CUDA_SUCCESS)
         confirm(recorder, space, key);
     else if (call->known)
-        undo(recorder, space, key, REFERENCE);
+        undo(recorder, space, key);
 }
 
 /* ---- physical memory ------------------------------------------------------------------------- */
@@ -139,7 +129,7 @@ void handles_created(struct record_call *call, CUresult code,
     if (code != CUDA_SUCCESS) {
         failures_block(call, TRACE_KIND_VMM, device, code, bytes);
     } else {
-        introduce(call->recorder, TRACE_SPACE_VMM, *handle, 0);
+        begin_count(call->recorder, TRACE_SPACE_VMM, *handle);
         struct record_block block = {
             .kind = there ? TRACE_KIND_VMM : TRACE_KIND_HOST,
             .space = TRACE_SPACE_VMM,
@@ -158,10 +148,8 @@ void handles_imported(struct record_call *call, CUresult code,
         failures_call(call, TRACE_KIND_IMPORTED, code, 0);
         return;
     }
-    if (refer(call->recorder, TRACE_SPACE_VMM, *handle, REFERENCE))
-        return;
-    introduce(call->recorder, TRACE_SPACE_VMM, *handle, 0);
-    record_alloc(call, TRACE_KIND_IMPORTED, TRACE_SPACE_VMM, *handle, 0);
+    if (introduce(call->recorder, TRACE_SPACE_VMM, *handle))
+        record_alloc(call, TRACE_KIND_IMPORTED, TRACE_SPACE_VMM, *handle, 0);
 }
 
 void handles_multicast(struct record_call *call, CUresult code,
@@ -169,18 +157,18 @@ void handles_multicast(struct record_call *call, CUresult code,
     if (code != CUDA_SUCCESS)
         failures_call(call, TRACE_KIND_VMM, code, 0);
     else
-        introduce(call->recorder, TRACE_SPACE_VMM, *handle, 0);
+        begin_count(call->recorder, TRACE_SPACE_VMM, *handle);
 }
 
 /* Of memory that was there before the trace, too: its releases are then known. */
 void handles_retained(struct record_call *call, CUresult code,
                       const CUmemGenericAllocationHandle *handle) {
-    if (code == CUDA_SUCCESS && !refer(call->recorder, TRACE_SPACE_VMM, *handle, REFERENCE))
-        introduce(call->recorder, TRACE_SPACE_VMM, *handle, 0);
+    if (code == CUDA_SUCCESS)
+        introduce(call->recorder, TRACE_SPACE_VMM, *handle);
 }
 
 void handles_release_begin(struct record_call *call, CUmemGenericAllocationHandle handle) {
-    call->known = give_back(call->recorder, TRACE_SPACE_VMM, handle, REFERENCE);
+    call->known = give_back(call->recorder, TRACE_SPACE_VMM, handle);
 }
 
 void handles_release_end(struct record_call *call, CUresult code,
@@ -232,7 +220,7 @@ static bool add_range(struct record_call *call, unsigned space, const struct tra
         /* Unmapped, though nobody has come back to say so. */
         const struct trace_range *gone = trace_at(&recorder->trace, old.site);
         if (result == TABLE_REPLACED && space == HANDLES_SPACE_MAPPING &&
-            give_back(recorder, TRACE_SPACE_VMM, gone->handle, MAPPING))
+            give_back(recorder, TRACE_SPACE_VMM, gone->handle))
             confirm(recorder, TRACE_SPACE_VMM, gone->handle);
         if (result == TABLE_SUPERSEDED && space == HANDLES_SPACE_MAPPING)
             confirm(recorder, TRACE_SPACE_VMM, gone->handle);
@@ -260,7 +248,7 @@ void handles_mapped(struct record_call *call, CUresult code, CUdeviceptr address
     if (code != CUDA_SUCCESS)
         failures_call(call, TRACE_KIND_VMM, code, bytes);
     else if (add_range(call, HANDLES_SPACE_MAPPING, &range))
-        refer(call->recorder, TRACE_SPACE_VMM, handle, MAPPING);
+        refer(call->recorder, TRACE_SPACE_VMM, handle);
     if (code == CUDA_SUCCESS)
         record_mapped(address, bytes);
     errno = saved;
@@ -297,7 +285,7 @@ void handles_unmap_begin(struct record_call *call, CUdeviceptr address, uint64_t
             call->known = false;
             return;
         }
-        give_back(recorder, TRACE_SPACE_VMM, handle_of(recorder, mark.site), MAPPING);
+        give_back(recorder, TRACE_SPACE_VMM, handle_of(recorder, mark.site));
         done += mark.bytes;
     }
 }
@@ -317,7 +305,7 @@ void handles_unmap_end(struct record_call *call, CUresult code, CUdeviceptr addr
         CUmemGenericAllocationHandle handle = handle_of(recorder, mark.site);
         if (code != CUDA_SUCCESS) {
             if (table_unmark(&mark))
-                undo(recorder, TRACE_SPACE_VMM, handle, MAPPING);
+                undo(recorder, TRACE_SPACE_VMM, handle);
         } else if (table_erase(&mark)) {
             confirm(recorder, TRACE_SPACE_VMM, handle);
             end_range(recorder, mark.site);
@@ -381,17 +369,14 @@ void handles_opened(struct record_call *call, CUresult code, const CUdeviceptr *
         failures_call(call, TRACE_KIND_IMPORTED, code, 0);
         return;
     }
-    uint16_t context = contexts_current(call->recorder);
-    uint64_t key = ipc_key(*address, context);
-    if (refer(call->recorder, TRACE_SPACE_IPC, key, REFERENCE))
-        return;
-    introduce(call->recorder, TRACE_SPACE_IPC, key, context);
-    record_alloc(call, TRACE_KIND_IMPORTED, TRACE_SPACE_IPC, key, 0);
+    uint64_t key = ipc_key(*address, contexts_current(call->recorder));
+    if (introduce(call->recorder, TRACE_SPACE_IPC, key))
+        record_alloc(call, TRACE_KIND_IMPORTED, TRACE_SPACE_IPC, key, 0);
 }
 
 void handles_close_begin(struct record_call *call, CUdeviceptr address) {
     call->key = ipc_key(address, contexts_current(call->recorder));
-    call->known = give_back(call->recorder, TRACE_SPACE_IPC, call->key, REFERENCE);
+    call->known = give_back(call->recorder, TRACE_SPACE_IPC, call->key);
 }
 
 void handles_close_end(struct record_call *call, CUresult code, CUdeviceptr address) {
@@ -403,8 +388,9 @@ void handles_close_end(struct record_call *call, CUresult code, CUdeviceptr addr
 
 static void close_one(void *owner, struct table_mark *mark) {
     const struct record_call *call = owner;
-    if (mark->context == call->ending && TRACE_SLOT_SPACE(mark->word) == TRACE_SPACE_IPC &&
-        table_begin_freeing(mark))
+    uint64_t address = load_relaxed(&mark->slot->address);
+    if (TRACE_SLOT_SPACE(mark->word) == TRACE_SPACE_IPC &&
+        address >> TRACE_IPC_CONTEXT_SHIFT == call->ending && table_begin_freeing(mark))
         table_erase(mark);
 }
 

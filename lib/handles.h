@@ -35,8 +35,8 @@ enum handles_space {
 };
 
 struct handles {
-    /* Private. By handle: an entry's bytes are its references (low half) and mappings (high half).
-       By address, and of modules by handle: an entry's site is the ref of its record. */
+    /* Private. By handle: a count of references and mappings. By address, and of modules by handle:
+       an entry's site is the ref of its record. */
     struct table counted;
     struct reuse ranges;
 };

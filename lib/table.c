@@ -2,9 +2,11 @@
 
 #include "atomic.h"
 
+#define JOINING         (TRACE_SLOT_FREEING + 1) /* table_refer has yet to look around */
 #define STATE_BITS      7ull
 #define GENERATION_ONE  (1ull << 16)
 #define GENERATION_MASK (0xffffull << 16)
+#define COUNT_ONE       (1ull << 32)
 #define GROWTH          8u                 /* each level is this many times the one before ... */
 #define GROWTH_LEAST    2u                 /* ... or this, when the owner has no more */
 #define FILL_LIMIT      (TABLE_BUCKET - 2) /* both buckets hold this many: time to grow */
@@ -67,12 +69,17 @@ static struct trace_slot *find(struct table *t, unsigned space, uint64_t address
     return NULL;
 }
 
-/* Writes the fields of a slot whose word is BUSY by our own swap, and publishes it. */
-static void fill(struct trace_slot *slot, const struct table_entry *entry, uint64_t busy) {
+/* Writes the fields of a slot whose word is BUSY by our own swap. */
+static void write_fields(struct trace_slot *slot, const struct table_entry *entry) {
     store_relaxed(&slot->address, entry->address);
     store_relaxed(&slot->bytes, entry->bytes);
     store_relaxed(&slot->site, entry->site);
     store_relaxed(&slot->time_ms, entry->time_ms);
+}
+
+/* And publishes it. */
+static void fill(struct trace_slot *slot, const struct table_entry *entry, uint64_t busy) {
+    write_fields(slot, entry);
     /* Pairs with the acquire in find and with the reader of the trace. */
     store_release(&slot->word, (busy & ~STATE_BITS) | TRACE_SLOT_LIVE);
 }
@@ -89,8 +96,15 @@ static int bucket_used(struct trace_slot *slot, struct trace_slot **empty) {
     return used;
 }
 
+/* A slot that is BUSY for the entry. NULL: there was none. */
+struct claim {
+    struct trace_slot *slot;
+    uint64_t busy;
+};
+
 /* Takes an empty slot of the emptier bucket. *crowded: both are nearly full. */
-static bool insert_in_level(uintptr_t level, const struct table_entry *entry, bool *crowded) {
+static struct claim claim_in_level(uintptr_t level, const struct table_entry *entry,
+                                   bool *crowded) {
     uint64_t hash = key_hash(entry->space, entry->address);
     for (;;) {
         struct trace_slot *empty[2];
@@ -100,16 +114,13 @@ static bool insert_in_level(uintptr_t level, const struct table_entry *entry, bo
         *crowded = used[0] >= FILL_LIMIT && used[1] >= FILL_LIMIT;
         struct trace_slot *slot = used[1] < used[0] ? empty[1] : empty[0];
         if (!slot)
-            return false;
+            return (struct claim){0};
         uint64_t before = load_relaxed(&slot->word);
         if (TRACE_SLOT_STATE(before) != TRACE_SLOT_EMPTY)
             continue;
         uint64_t busy = word_for(entry, before, TRACE_SLOT_BUSY);
-        /* Claims the slot. Pairs with the release in table_erase. */
-        if (cas_acq_rel(&slot->word, &before, busy)) {
-            fill(slot, entry, busy);
-            return true;
-        }
+        if (cas_acq_rel(&slot->word, &before, busy)) /* pairs with table_erase */
+            return (struct claim){slot, busy};
     }
 }
 
@@ -129,8 +140,8 @@ static bool add_level(struct table *t, uint32_t used) {
         return load_acquire(&t->used) > used;
     uintptr_t none = 0;
     cas_acq_rel(&t->levels[used], &none, pack_level(slots, count));
-    /* Winner or not: there is a level now. Pairs with the acquire in find. */
-    cas_acq_rel(&t->used, &used, used + 1);
+    /* Winner or not: there is a level now. Pairs with the acquire in find, and with alone. */
+    cas_seq_cst(&t->used, &used, used + 1);
     return true;
 }
 
@@ -144,22 +155,19 @@ static void grow_ahead(struct table *t, uint32_t used) {
     store_release(&t->growing, 0u);
 }
 
-static bool insert_new(struct table *t, const struct table_entry *entry) {
+static struct claim claim_new(struct table *t, const struct table_entry *entry) {
     for (;;) {
         uint32_t used = load_acquire(&t->used);
         bool crowded, ignored;
-        bool done = insert_in_level(t->levels[used - 1], entry, &crowded);
+        struct claim claim = claim_in_level(t->levels[used - 1], entry, &crowded);
         if (crowded && used < TABLE_LEVELS)
             grow_ahead(t, used);
-        if (done)
-            return true;
-        if (load_acquire(&t->used) > used)
+        if (!claim.slot && load_acquire(&t->used) > used)
             continue;
-        for (uint32_t level = used - 1; level-- > 0;)
-            if (insert_in_level(t->levels[level], entry, &ignored))
-                return true;
-        if (!add_level(t, used))
-            return false;
+        for (uint32_t level = used - 1; !claim.slot && level-- > 0;)
+            claim = claim_in_level(t->levels[level], entry, &ignored);
+        if (claim.slot || !add_level(t, used))
+            return claim;
     }
 }
 
@@ -192,7 +200,94 @@ enum table_result table_insert(struct table *t, const struct table_entry *entry,
         fill(slot, entry, busy);
         return TRACE_SLOT_STATE(word) == TRACE_SLOT_FREEING ? TABLE_SUPERSEDED : TABLE_REPLACED;
     }
-    return insert_new(t, entry) ? TABLE_INSERTED : TABLE_FULL;
+    struct claim claim = claim_new(t, entry);
+    if (!claim.slot)
+        return TABLE_FULL;
+    fill(claim.slot, entry, claim.busy);
+    return TABLE_INSERTED;
+}
+
+/* ---- entries that are counts ------------------------------------------------------------------
+ */
+
+/* False: the key is there. Who is only joining has to begin again. */
+static bool gives_way(struct trace_slot *slot, const struct table_entry *entry) {
+    uint64_t word = load_seq_cst(&slot->word);
+    for (;;) {
+        if (holds(slot, word, entry->space, entry->address))
+            return false;
+        if (TRACE_SLOT_STATE(word) != JOINING || TRACE_SLOT_SPACE(word) != entry->space ||
+            load_relaxed(&slot->address) != entry->address)
+            return true;
+        if (cas_acq_rel(&slot->word, &word, word & GENERATION_MASK)) /* pairs with join */
+            return true;
+    }
+}
+
+/* Of two who join at once, at least one sees the other: each has published itself first. */
+static bool alone(struct table *t, const struct table_entry *entry, const struct trace_slot *mine) {
+    uint64_t hash = key_hash(entry->space, entry->address);
+    for (uint32_t level = load_seq_cst(&t->used); level-- > 0;)
+        for (int which = 0; which < 2; which++) {
+            struct trace_slot *slot = bucket_of(t->levels[level], hash, which);
+            for (int i = 0; i < TABLE_BUCKET; i++, slot++)
+                if (slot != mine && !gives_way(slot, entry))
+                    return false;
+        }
+    return true;
+}
+
+/* False: somebody else has joined first, or made us begin again. */
+static bool join(struct table *t, const struct table_entry *entry, const struct claim *claim) {
+    struct trace_slot *slot = claim->slot;
+    uint64_t word = (claim->busy & ~STATE_BITS) | JOINING;
+    write_fields(slot, entry);
+    exchange_seq_cst(&slot->word, word);
+    bool joins = alone(t, entry, slot);
+    uint64_t next = joins ? (word & ~STATE_BITS) | TRACE_SLOT_LIVE : word & GENERATION_MASK;
+    return cas_acq_rel(&slot->word, &word, next) && joins; /* pairs with gives_way and find */
+}
+
+/* One more of a live entry; of one that is being freed, a first one of the next. */
+static uint64_t counted_once_more(uint64_t word) {
+    if (TRACE_SLOT_STATE(word) == TRACE_SLOT_LIVE)
+        return word + COUNT_ONE;
+    uint64_t generation = (word + GENERATION_ONE) & GENERATION_MASK;
+    return (word & 0xffffu & ~STATE_BITS) | TRACE_SLOT_LIVE | generation | COUNT_ONE;
+}
+
+enum table_result table_refer(struct table *t, unsigned space, uint64_t address) {
+    const struct table_entry entry = {.space = (uint8_t)space, .address = address, .context = 1};
+    for (;;) {
+        uint64_t word;
+        struct trace_slot *slot = find(t, space, address, &word);
+        if (slot) {
+            bool live = TRACE_SLOT_STATE(word) == TRACE_SLOT_LIVE;
+            /* Pairs with table_recount, table_mark_freeing and table_erase. */
+            if (cas_acq_rel(&slot->word, &word, counted_once_more(word)))
+                return live ? TABLE_PRESENT : TABLE_SUPERSEDED;
+            continue;
+        }
+        struct claim claim = claim_new(t, &entry);
+        if (!claim.slot)
+            return TABLE_FULL;
+        if (join(t, &entry, &claim))
+            return TABLE_INSERTED;
+    }
+}
+
+bool table_refer_again(struct table *t, unsigned space, uint64_t address) {
+    uint64_t word;
+    struct trace_slot *slot;
+    while ((slot = find(t, space, address, &word)) && TRACE_SLOT_STATE(word) == TRACE_SLOT_LIVE)
+        if (cas_acq_rel(&slot->word, &word, word + COUNT_ONE)) /* pairs as in table_refer */
+            return true;
+    return false;
+}
+
+bool table_refer_less(const struct table_mark *mark) {
+    uint64_t word = mark->word;
+    return cas_acq_rel(&mark->slot->word, &word, word - COUNT_ONE); /* pairs as in table_refer */
 }
 
 uint32_t table_add_flags(struct table *t, unsigned space, uint64_t address, uint8_t flags) {

@@ -15,6 +15,12 @@
  *   FREEING -> BUSY -> LIVE      insert over it: the driver handed the address out again before the
  *                                freeing thread came back; the generation tells that thread
  *   LIVE -> BUSY -> LIVE         insert over it: a free was never seen
+ *
+ * and of entries that are counts:
+ *
+ *   EMPTY -> BUSY -> JOINING     refer: its thread looks whether another one joins with the key,
+ * and JOINING -> LIVE, or EMPTY    goes on alone or begins again LIVE -> LIVE                 one
+ * more or one less FREEING -> LIVE              refer to it, with another generation
  */
 #ifndef CUHEAP_TABLE_H
 #define CUHEAP_TABLE_H
@@ -54,6 +60,7 @@ enum table_result {
     TABLE_INSERTED,
     TABLE_SUPERSEDED, /* over a FREEING one, returned in *old: its free is ours to book */
     TABLE_REPLACED,   /* over a LIVE one, returned in *old: its free was never seen */
+    TABLE_PRESENT,    /* table_refer: it was there, and is counted once more */
     TABLE_FULL,
 };
 
@@ -101,5 +108,22 @@ bool table_erase(const struct table_mark *mark);
 
 /* After the driver's refusal. False: superseded meanwhile: the driver did free it. */
 bool table_unmark(const struct table_mark *mark);
+
+/*
+ * Entries of a private table that are counts: no bytes, no site, and in place of context and pool
+ * how often the key is referred to. However many threads come with a new key at once, it has one
+ * entry. A count of one ends as other entries do: marked, then erased or superseded.
+ */
+enum table_result table_refer(struct table *t, unsigned space, uint64_t address);
+
+/* Only what is there already. False: it is not, or is being freed. */
+bool table_refer_again(struct table *t, unsigned space, uint64_t address);
+
+/* One less than as it was found (table_live), of two or more. False: it changed meanwhile. */
+bool table_refer_less(const struct table_mark *mark);
+
+static inline uint32_t table_count(const struct table_mark *mark) {
+    return mark->context | (uint32_t)mark->pool << 16;
+}
 
 #endif

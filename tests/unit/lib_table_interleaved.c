@@ -21,17 +21,9 @@ static uint64_t probes;
 #define cas_acq_rel(p, expected, desired)                                                          \
     (stop(), __atomic_compare_exchange_n((p), (expected), (desired), false, __ATOMIC_ACQ_REL,      \
                                          __ATOMIC_ACQUIRE))
-#define table_init          stepped_init
-#define table_insert        stepped_insert
-#define table_mark_freeing  stepped_mark_freeing
-#define table_erase         stepped_erase
-#define table_unmark        stepped_unmark
-#define table_add_flags     stepped_add_flags
-#define table_begin_freeing stepped_begin_freeing
-#define table_marked        stepped_marked
-#define table_live          stepped_live
-#define table_walk          stepped_walk
-#define table_copy          stepped_copy
+#define STEPPED(name) stepped_##name
+#include "stepped_table.h"
+
 #include "../../lib/table.c"
 
 /* ---- the driver and the model
