@@ -70,7 +70,7 @@ static struct trace_slot *find(struct table *t, unsigned space, uint64_t address
 }
 
 /* Writes the fields of a slot whose word is BUSY by our own swap. */
-static void write_fields(struct trace_slot *slot, const struct table_entry *entry) {
+static inline void write_fields(struct trace_slot *slot, const struct table_entry *entry) {
     store_relaxed(&slot->address, entry->address);
     store_relaxed(&slot->bytes, entry->bytes);
     store_relaxed(&slot->site, entry->site);
@@ -96,15 +96,12 @@ static int bucket_used(struct trace_slot *slot, struct trace_slot **empty) {
     return used;
 }
 
-/* A slot that is BUSY for the entry. NULL: there was none. */
-struct claim {
-    struct trace_slot *slot;
-    uint64_t busy;
-};
-
-/* Takes an empty slot of the emptier bucket. *crowded: both are nearly full. */
-static struct claim claim_in_level(uintptr_t level, const struct table_entry *entry,
-                                   bool *crowded) {
+/*
+ * Takes an empty slot of the emptier bucket: BUSY for the entry, its word ours alone. NULL: there
+ * was none. *crowded: both are nearly full.
+ */
+static struct trace_slot *claim_in_level(uintptr_t level, const struct table_entry *entry,
+                                         bool *crowded) {
     uint64_t hash = key_hash(entry->space, entry->address);
     for (;;) {
         struct trace_slot *empty[2];
@@ -114,13 +111,13 @@ static struct claim claim_in_level(uintptr_t level, const struct table_entry *en
         *crowded = used[0] >= FILL_LIMIT && used[1] >= FILL_LIMIT;
         struct trace_slot *slot = used[1] < used[0] ? empty[1] : empty[0];
         if (!slot)
-            return (struct claim){0};
+            return NULL;
         uint64_t before = load_relaxed(&slot->word);
         if (TRACE_SLOT_STATE(before) != TRACE_SLOT_EMPTY)
             continue;
         uint64_t busy = word_for(entry, before, TRACE_SLOT_BUSY);
         if (cas_acq_rel(&slot->word, &before, busy)) /* pairs with table_erase */
-            return (struct claim){slot, busy};
+            return slot;
     }
 }
 
@@ -155,19 +152,21 @@ static void grow_ahead(struct table *t, uint32_t used) {
     store_release(&t->growing, 0u);
 }
 
-static struct claim claim_new(struct table *t, const struct table_entry *entry) {
+static inline struct trace_slot *claim_new(struct table *t, const struct table_entry *entry) {
     for (;;) {
         uint32_t used = load_acquire(&t->used);
         bool crowded, ignored;
-        struct claim claim = claim_in_level(t->levels[used - 1], entry, &crowded);
+        struct trace_slot *slot = claim_in_level(t->levels[used - 1], entry, &crowded);
         if (crowded && used < TABLE_LEVELS)
             grow_ahead(t, used);
-        if (!claim.slot && load_acquire(&t->used) > used)
+        if (slot)
+            return slot;
+        if (load_acquire(&t->used) > used)
             continue;
-        for (uint32_t level = used - 1; !claim.slot && level-- > 0;)
-            claim = claim_in_level(t->levels[level], entry, &ignored);
-        if (claim.slot || !add_level(t, used))
-            return claim;
+        for (uint32_t level = used - 1; !slot && level-- > 0;)
+            slot = claim_in_level(t->levels[level], entry, &ignored);
+        if (slot || !add_level(t, used))
+            return slot;
     }
 }
 
@@ -200,15 +199,13 @@ enum table_result table_insert(struct table *t, const struct table_entry *entry,
         fill(slot, entry, busy);
         return TRACE_SLOT_STATE(word) == TRACE_SLOT_FREEING ? TABLE_SUPERSEDED : TABLE_REPLACED;
     }
-    struct claim claim = claim_new(t, entry);
-    if (!claim.slot)
+    if (!(slot = claim_new(t, entry)))
         return TABLE_FULL;
-    fill(claim.slot, entry, claim.busy);
+    fill(slot, entry, load_relaxed(&slot->word));
     return TABLE_INSERTED;
 }
 
-/* ---- entries that are counts ------------------------------------------------------------------
- */
+/* ---- entries that are counts ----------------------------------------------------------------- */
 
 /* False: the key is there. Who is only joining has to begin again. */
 static bool gives_way(struct trace_slot *slot, const struct table_entry *entry) {
@@ -238,9 +235,8 @@ static bool alone(struct table *t, const struct table_entry *entry, const struct
 }
 
 /* False: somebody else has joined first, or made us begin again. */
-static bool join(struct table *t, const struct table_entry *entry, const struct claim *claim) {
-    struct trace_slot *slot = claim->slot;
-    uint64_t word = (claim->busy & ~STATE_BITS) | JOINING;
+static bool join(struct table *t, const struct table_entry *entry, struct trace_slot *slot) {
+    uint64_t word = (load_relaxed(&slot->word) & ~STATE_BITS) | JOINING;
     write_fields(slot, entry);
     exchange_seq_cst(&slot->word, word);
     bool joins = alone(t, entry, slot);
@@ -268,10 +264,9 @@ enum table_result table_refer(struct table *t, unsigned space, uint64_t address)
                 return live ? TABLE_PRESENT : TABLE_SUPERSEDED;
             continue;
         }
-        struct claim claim = claim_new(t, &entry);
-        if (!claim.slot)
+        if (!(slot = claim_new(t, &entry)))
             return TABLE_FULL;
-        if (join(t, &entry, &claim))
+        if (join(t, &entry, slot))
             return TABLE_INSERTED;
     }
 }

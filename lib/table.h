@@ -18,9 +18,11 @@
  *
  * and of entries that are counts:
  *
- *   EMPTY -> BUSY -> JOINING     refer: its thread looks whether another one joins with the key,
- * and JOINING -> LIVE, or EMPTY    goes on alone or begins again LIVE -> LIVE                 one
- * more or one less FREEING -> LIVE              refer to it, with another generation
+ *   EMPTY -> BUSY -> JOINING     refer: its thread looks whether another one joins with the key
+ *   JOINING -> LIVE              nobody does
+ *   JOINING -> EMPTY             somebody does: it begins again
+ *   LIVE -> LIVE                 one more or one less
+ *   FREEING -> LIVE              refer to it, with another generation
  */
 #ifndef CUHEAP_TABLE_H
 #define CUHEAP_TABLE_H
